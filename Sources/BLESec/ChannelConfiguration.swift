@@ -53,7 +53,8 @@ public struct ChannelConfiguration: Sendable {
     public var acknowledgement = Acknowledgement.automatic
     /// At most 255 bytes that must be the same on both sides; not secret. Negotiated mode only.
     public var context: [UInt8] = []
-    /// The Noise prologue in direct mode; it may not begin with `blesec/1`.
+    /// The Noise prologue in direct mode. It may have `blesec/1` neither at its beginning nor after
+    /// its first two bytes, where the prologues of negotiated mode have it.
     public var prologue: [UInt8] = []
     /// The keys for patterns with `psk`, 32 bytes each.
     public var presharedKeys: [PreSharedKey] = []
@@ -110,9 +111,12 @@ extension ChannelConfiguration {
             try require(context.isEmpty, "direct mode has no context; use the prologue")
             try require(
                 !carriesDelivery, "direct mode cannot deliver messages over more than one link")
+            // A prologue of negotiated mode begins with a u16 length and its label.
             try require(
-                !prologue.starts(with: "blesec/1".utf8),
-                "a prologue of direct mode may not begin with blesec/1")
+                !prologue.starts(with: "blesec/1".utf8)
+                    && !prologue.dropFirst(2).starts(with: "blesec/1".utf8),
+                "a prologue of direct mode may not have blesec/1 at its beginning or after two "
+                    + "bytes, as the prologues of negotiated mode have it")
         }
     }
 

@@ -1,11 +1,15 @@
 internal import BLESecLocking
 
-/// The first bytes of the first handshake message of each unfinished dial of this process.
+/// The unfinished dials of this process, by which a device detects that it has dialed itself.
 ///
-/// A device that both dials and listens could connect to itself, even through a relay. So an
-/// acceptor refuses a first message that begins with the same bytes as the first message of an
-/// unfinished dial by the same device. Channels of this process with different keys of their own
-/// count as different devices; all channels without keys count as one device.
+/// A device that both dials and listens could connect to itself, even through a relay. Its acceptor
+/// recognizes the first message of an unfinished dial by the same device, and treats it as any
+/// other message: whoever replays the message must not learn that dialer and listener are one
+/// device. The acceptor notes how it answers. The dialer recognizes this answer when it arrives:
+/// the answer has a new ephemeral key, so the dialer's peer is that acceptor.
+///
+/// Channels of this process with different keys of their own count as different devices; all
+/// channels without keys count as one device.
 package final class PendingDials: Sendable {
     /// The set that all channels of the process share.
     package static let shared = PendingDials()
@@ -13,11 +17,35 @@ package final class PendingDials: Sendable {
     /// ephemeral key, or of the random field of a TLS hello.
     static let prefixLength = 32
 
+    /// The most answers that are kept for a dial: whoever replays its message causes more.
+    private static let mostAnswers = 256
+
+    /// Whether a record of TLS has a HelloRetryRequest, whose random bytes are constant (RFC 8446
+    /// §4.1.3). They follow the record's header, the message's header, and the version.
+    private static func isRetryRequest(_ message: [UInt8]) -> Bool {
+        message.dropFirst(5 + 4 + 2).starts(with: retryRandom)
+    }
+
+    private static let retryRandom: [UInt8] = [
+        0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8,
+        0x91,
+    ]
+
+    /// What the dialer and the acceptors of one device tell each other about a dial.
+    fileprivate struct Notes: Sendable {
+        /// The first bytes of the first messages with which acceptors have answered, the last ones.
+        /// They stay when an acceptor's channel ends, since a relay may pass them on later.
+        var answers: [[UInt8]] = []
+        /// The answer that the dialer has received, if it is one of ``answers``.
+        var received: [UInt8]?
+        /// Whether an acceptor has closed the link without an answer.
+        var wasClosed = false
+    }
+
     /// The unfinished dials that began with the same first message.
     private struct Dials: Sendable {
         var count = 0
-        /// Whether this process has also received the message.
-        var cameBack = false
+        let notes = Locked(Notes())
     }
 
     /// The first bytes of a dial's first message, and the keys of the device that dials.
@@ -36,25 +64,78 @@ package final class PendingDials: Sendable {
 
     private let dials = Locked<[Prefix: Dials]>([:])
 
-    /// Keeps a prefix in the set as long as the token lives.
+    /// The dialer's end of a dial. Keeps the first message in the set as long as the token lives.
     package final class Token: Sendable {
         private let owner: PendingDials
         private let prefix: Prefix
+        private let notes: Locked<Notes>
 
-        fileprivate init(_ owner: PendingDials, _ prefix: Prefix) {
+        fileprivate init(_ owner: PendingDials, _ prefix: Prefix, _ notes: Locked<Notes>) {
             self.owner = owner
             self.prefix = prefix
+            self.notes = notes
         }
 
         deinit { owner.remove(prefix) }
-        /// Whether an acceptor of this process has received the first message and refused it.
-        var cameBack: Bool { owner.dials.withLock { $0[prefix]?.cameBack == true } }
+
+        /// Whether `message`, the peer's first message, is the answer of an acceptor of this
+        /// device. If so, that acceptor's ``ReturnedDial/isSelfConnection`` becomes true.
+        func isAnswered(by message: [UInt8]) -> Bool {
+            let answer = Array(message.prefix(prefixLength))
+            return notes.withLock { notes in
+                guard notes.answers.contains(answer) else { return false }
+                notes.received = answer
+                return true
+            }
+        }
+
+        /// Whether an acceptor of this device has closed the link without an answer.
+        var wasClosed: Bool { notes.withLock { $0.wasClosed } }
+    }
+
+    /// The end of an acceptor that has received the first message of a dial by the same device. The
+    /// message may have come through a relay, or may be a replay.
+    final class ReturnedDial {
+        private let notes: Locked<Notes>
+        /// The first bytes of the acceptor's first message; nil before that message.
+        private var answer: [UInt8]?
+
+        fileprivate init(_ notes: Locked<Notes>) { self.notes = notes }
+
+        /// Notes a message that the acceptor is about to send. Only its first message has an effect,
+        /// and a HelloRetryRequest of TLS has none: others send the same bytes.
+        func noteAnswer(_ message: [UInt8]) {
+            guard answer == nil, !PendingDials.isRetryRequest(message) else { return }
+            let answer = Array(message.prefix(prefixLength))
+            notes.withLock { notes in
+                if notes.answers.count == mostAnswers { notes.answers.removeFirst() }
+                notes.answers.append(answer)
+            }
+            self.answer = answer
+        }
+
+        /// Whether the dialer has received the acceptor's answer, so that they are each other's
+        /// peers.
+        var isSelfConnection: Bool {
+            guard let answer else { return false }
+            return notes.withLock { $0.received == answer }
+        }
+
+        /// Notes that the acceptor closes the link, and returns true, if it has not answered.
+        func noteClosing() -> Bool {
+            guard answer == nil else { return false }
+            notes.withLock { $0.wasClosed = true }
+            return true
+        }
     }
 
     func insert(_ message: [UInt8], by ownKeys: [UInt8]) -> Token {
         let prefix = Prefix(of: message, by: ownKeys)
-        dials.withLock { $0[prefix, default: Dials()].count += 1 }
-        return Token(self, prefix)
+        let notes = dials.withLock { dials in
+            dials[prefix, default: Dials()].count += 1
+            return dials[prefix, default: Dials()].notes
+        }
+        return Token(self, prefix, notes)
     }
 
     func contains(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
@@ -62,16 +143,12 @@ package final class PendingDials: Sendable {
         return dials.withLock { $0[prefix] != nil }
     }
 
-    /// Whether a first message that has arrived belongs to an unfinished dial by the device with
-    /// `ownKeys`. If so, the dial is marked, because the acceptor closes the link without a
-    /// message, and the dialer would otherwise not know why.
-    func markIfOwn(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
+    /// The unfinished dial by the device with `ownKeys` to which a first message that has arrived
+    /// belongs; nil if there is none.
+    func dial(beginningWith message: [UInt8], by ownKeys: [UInt8]) -> ReturnedDial? {
         let prefix = Prefix(of: message, by: ownKeys)
-        return dials.withLock { dials in
-            guard let index = dials.index(forKey: prefix) else { return false }
-            dials.values[index].cameBack = true
-            return true
-        }
+        guard let notes = dials.withLock({ $0[prefix]?.notes }) else { return nil }
+        return ReturnedDial(notes)
     }
 
     private func remove(_ prefix: Prefix) {

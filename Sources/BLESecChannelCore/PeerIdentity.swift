@@ -43,12 +43,18 @@ public struct PeerKey: Sendable, Hashable {
         publicKey = nil
     }
 
-    /// Makes a key from its raw public key; throws `badKey` when the length is not the curve's, or
-    /// when the bytes are not the canonical encoding of a point.
+    /// Makes a key from its raw public key; throws `badKey` when the length is not the curve's, when
+    /// the bytes are not the canonical encoding of a point, or when the point is of low order, so
+    /// that its product with every private key is all zeros.
     public init(publicKey: [UInt8], curve: Curve = .x25519) throws(ChannelError) {
         guard publicKey.count == curve.keyLength, curve.isCanonical(publicKey.span) else {
             throw ChannelError(
                 .badKey, "a public key has \(curve.keyLength) bytes in canonical form")
+        }
+        do {
+            _ = try DHKeyPair.generate(curve).sharedSecret(with: publicKey)
+        } catch {
+            throw ChannelError(.badKey, "no private key has this public key: \(error)")
         }
         self.publicKey = publicKey
         fingerprint = Fingerprint(publicKey: publicKey, curve: curve)

@@ -72,7 +72,8 @@ package protocol SecureEngine: ~Copyable {
     /// Whether, in direct mode, a peer that sends no more always says so with an empty record. If
     /// so, the end of the link before such a record means that the link was cut.
     var provesEnd: Bool { get }
-    /// Whether the peer of an established engine is proven. If not, its first record is the proof.
+    /// Whether the peer has proven the identity that it claims. If it has not when the engine is
+    /// established, its first record is the proof.
     var isPeerProven: Bool { get }
     /// Whether the peer of an established engine has no proof of this side's identity yet. If so,
     /// the first record that this side seals is the proof.

@@ -14,6 +14,29 @@ extension TrustPolicy {
         if let denied, let fingerprint, denied.contains(fingerprint) {
             return .refuse("\(fingerprint) is on the deny list")
         }
+        let answer = answerOfRule(identity)
+        guard let condition else { return answer }
+        switch answer {
+        case .refuse: return answer
+        case .admit:
+            return Self.lookUp { () throws(ChannelError) in try condition(identity) }
+        case .lookUp(let lookUp):
+            return Self.lookUp { () throws(ChannelError) in
+                let verdict = lookUp()
+                guard case .admit = verdict else { return verdict }
+                return try condition(identity)
+            }
+        case .ask(let evaluate):
+            return .ask { claimed in
+                let verdict = try await evaluate(claimed)
+                guard case .admit = verdict else { return verdict }
+                return try condition(claimed)
+            }
+        }
+    }
+
+    private func answerOfRule(_ identity: ClaimedIdentity) -> FirstAnswer {
+        let fingerprint = identity.fingerprint
         switch rule {
         case .anyone: return .admit
         case .asking(let evaluate): return .ask(evaluate)

@@ -14,6 +14,8 @@ public struct TrustPolicy: Sendable {
 
     /// Decides about a claimed identity, which may not be proven yet; an error refuses the peer.
     public typealias Evaluation = @Sendable (ClaimedIdentity) async throws -> Verdict
+    /// The same, for a decision that waits for nobody. It may read a small file.
+    package typealias Condition = @Sendable (ClaimedIdentity) throws(ChannelError) -> Verdict
 
     package enum Rule: Sendable {
         case pinned([PeerKey])
@@ -26,6 +28,8 @@ public struct TrustPolicy: Sendable {
     }
 
     package let rule: Rule
+    /// What has to hold for a peer that the rule admits; nil if nothing has to.
+    private(set) var condition: Condition?
     /// Keys that are refused whatever the rule decides.
     public var denied: DenyList?
 
@@ -106,6 +110,14 @@ public struct TrustPolicy: Sendable {
     public func denying(_ list: DenyList) -> TrustPolicy {
         var policy = self
         policy.denied = list
+        return policy
+    }
+
+    /// Accepts only those of this policy's peers that `condition` admits, too. The
+    /// condition is checked in each handshake, after the rule has admitted the peer.
+    package func requiring(_ condition: @escaping Condition) -> TrustPolicy {
+        var policy = self
+        policy.condition = condition
         return policy
     }
 

@@ -6,10 +6,15 @@ internal import Glibc
 /// A Noise identity in a file: a PKCS#8 PEM block that `openssl pkey` reads, mode 0600.
 ///
 /// A comment before the block names the key's hash function (Noise §14), as in
-/// `# noise-hash: SHA256`. Without the comment the hash function is SHA256.
+/// `# noise-hash: SHA256`. Without the comment the hash function is SHA256. Programs that convert or
+/// encrypt the key leave the comment out, so for another hash it has to be copied.
 public enum IdentityFile {
     /// The longest file that is read, in bytes.
     public static let maximumLength = 64 << 10
+    /// The command that converts or encrypts a key, for error messages.
+    static let conversion =
+        "`openssl pkcs8 -topk8`, and copy the comment `# noise-hash: NAME`, if there is one, to the "
+        + "new file"
     private static let plainLabel = "PRIVATE KEY"
     private static let encryptedLabel = "ENCRYPTED PRIVATE KEY"
 
@@ -29,7 +34,7 @@ public enum IdentityFile {
             secret = try passphrase.passphrase(for: path, .opening)
         }
         return try withPathInErrors(path) { () throws(ChannelError) in
-            let hash = try hash(in: pem.preamble)
+            let hash = try hash(in: pem)
             let key = try privateKey(pem, secret)
             do throws(CryptoError) {
                 let pair = try DHKeyPair(curve: key.curve, privateKey: key.bytes)
@@ -125,7 +130,7 @@ public enum IdentityFile {
         default:
             throw .badKey(
                 "\(path) holds \(pem.label), not a PKCS#8 private key: convert a key with "
-                    + "`openssl pkcs8 -topk8`")
+                    + conversion)
         }
     }
 
@@ -162,12 +167,13 @@ public enum IdentityFile {
         }
     }
 
-    private static func hash(in preamble: [String]) throws(ChannelError) -> HashAlgorithm {
+    private static func hash(in pem: borrowing PEM) throws(ChannelError) -> HashAlgorithm {
         var found: HashAlgorithm?
-        for line in preamble where line.first == "#" {
-            let parts = line.dropFirst().split(separator: ":", maxSplits: 1)
-            guard let field = parts.first, field.trimmed == "noise-hash" else { continue }
-            let name = parts.count > 1 ? parts[1].trimmed : ""
+        for line in pem.preamble {
+            guard let name = hashName(in: line) else {
+                try refuseHash(in: line)
+                continue
+            }
             guard let hash = HashAlgorithm(noiseName: name) else {
                 throw .badKey(
                     "names an unknown hash, `\(name)`: noise-hash is \(HashAlgorithm.noiseNames)")
@@ -175,7 +181,25 @@ public enum IdentityFile {
             guard found == nil else { throw .badKey("names its noise-hash twice") }
             found = hash
         }
+        for line in pem.epilogue { try refuseHash(in: line) }
         return found ?? .sha256
+    }
+
+    /// The name in a comment that names the hash; nil for any other line.
+    private static func hashName(in line: String) -> String? {
+        guard line.first == "#" else { return nil }
+        let parts = line.dropFirst().split(separator: ":", maxSplits: 1)
+        guard let field = parts.first, field.trimmed == "noise-hash" else { return nil }
+        return parts.count > 1 ? parts[1].trimmed : ""
+    }
+
+    /// Refuses a line that looks like the comment that names the hash, but is not read as one. With
+    /// a wrong hash, peers with the right one could not be reached.
+    private static func refuseHash(in line: String) throws(ChannelError) {
+        guard line.lowercased().contains("noise-hash") else { return }
+        throw .badKey(
+            "has a line about noise-hash that is not read: write `# noise-hash: NAME` in a line "
+                + "before the key, with nothing before the #")
     }
 
     private static func reason(_ fault: PEM.Fault) -> String {
@@ -186,8 +210,7 @@ public enum IdentityFile {
         case .severalBlocks: "holds more than one PEM block: an identity is one private key alone"
         case .noEnd: "is cut off: its PEM block has no end"
         case .headers:
-            "holds a PEM block with headers, which is not PKCS#8: convert it with `openssl pkcs8 "
-                + "-topk8`"
+            "holds a PEM block with headers, which is not PKCS#8: convert it with \(conversion)"
         case .notBase64: "is damaged: its PEM block is not base64"
         }
     }

@@ -8,34 +8,48 @@ internal import CBLESecOpenSSL
 /// The author of the file chooses the cost, which may amount to days of computing. So the cost is
 /// checked before the file is decrypted.
 enum KeyDerivation {
+    /// How a file's key derivation compares with the limits.
+    private enum Cost { case allowed, tooManyRounds, tooMuchMemory }
+
     /// The most rounds of hashing; they take a few seconds.
     static let maximumRounds: UInt64 = 1 << 22
     /// The most blocks that scrypt mixes (N · r · p); they take a few seconds.
     static let maximumBlocks: UInt64 = 1 << 23
+    /// The most memory for scrypt (r · (N + p + 2)), in units of 128 bytes: 32 MiB. This is
+    /// OpenSSL's own limit, and a caller of `PKCS8_decrypt` cannot change it.
+    static let maximumMemory: UInt64 = 1 << 18
 
     /// Checks the cost of decrypting `encrypted`, which is an `X509_SIG`.
     ///
-    /// - Throws: `badKey` when the cost exceeds ``maximumRounds`` or ``maximumBlocks``, or cannot
-    ///   be read. The reason begins with a verb: the file's path is put before it.
+    /// - Throws: `badKey` when the cost exceeds ``maximumRounds``, ``maximumBlocks`` or
+    ///   ``maximumMemory``, or cannot be read. The reason begins with a verb: the file's path is put
+    ///   before it.
     static func check(_ encrypted: OpaquePointer) throws(ChannelError) {
         var algorithm: UnsafePointer<X509_ALGOR>?
         unsafe X509_SIG_get0(encrypted, &algorithm, nil)
-        guard let scheme = unsafe Algorithm(algorithm), let isAllowed = isAllowed(scheme) else {
+        guard let scheme = unsafe Algorithm(algorithm), let cost = cost(of: scheme) else {
             throw .openSSL(.badKey, "is encrypted in a way that cannot be read")
         }
-        guard isAllowed else {
+        switch cost {
+        case .allowed: break
+        case .tooManyRounds:
             throw .badKey(
-                "asks for more rounds of key derivation than are allowed: "
-                    + "encrypt the key anew with `openssl pkcs8 -topk8`")
+                "asks for more rounds of key derivation than are allowed: encrypt the key anew with "
+                    + IdentityFile.conversion)
+        case .tooMuchMemory:
+            throw .badKey(
+                "needs more than 32 MiB of memory for the key derivation, which OpenSSL does not "
+                    + "allow: encrypt the key anew with the program that has encrypted it, and with "
+                    + "a smaller N of scrypt, such as 16384 with r = 8")
         }
     }
 
-    /// Whether an encryption scheme's cost is within the limit; nil if the cost cannot be read.
-    private static func isAllowed(_ scheme: Algorithm) -> Bool? {
+    /// The cost of an encryption scheme; nil if it cannot be read.
+    private static func cost(of scheme: Algorithm) -> Cost? {
         guard scheme.nid == NID_pbes2 else {
             // All older schemes have a salt and a number of rounds.
             return unsafe scheme.decode(d2i_PBEPARAM, PBEPARAM_free) { parameters in
-                unsafe number(parameters.pointee.iter).map { $0 <= maximumRounds }
+                unsafe cost(rounds: number(parameters.pointee.iter))
             }
         }
         return unsafe scheme.decode(d2i_PBE2PARAM, PBE2PARAM_free) { parameters in
@@ -43,25 +57,35 @@ enum KeyDerivation {
             switch function.nid {
             case NID_id_pbkdf2:
                 return unsafe function.decode(d2i_PBKDF2PARAM, PBKDF2PARAM_free) { parameters in
-                    unsafe number(parameters.pointee.iter).map { $0 <= maximumRounds }
+                    unsafe cost(rounds: number(parameters.pointee.iter))
                 }
             case NID_id_scrypt:
                 return unsafe function.decode(d2i_SCRYPT_PARAMS, SCRYPT_PARAMS_free) { parameters in
-                    unsafe blocks(parameters).map { $0 <= maximumBlocks }
+                    unsafe cost(ofScrypt: parameters)
                 }
             default: return nil
             }
         }
     }
 
-    private static func blocks(_ parameters: UnsafePointer<SCRYPT_PARAMS>) -> UInt64? {
+    private static func cost(rounds: UInt64?) -> Cost? {
+        guard let rounds else { return nil }
+        return rounds <= maximumRounds ? .allowed : .tooManyRounds
+    }
+
+    private static func cost(ofScrypt parameters: UnsafePointer<SCRYPT_PARAMS>) -> Cost? {
         guard let n = unsafe number(parameters.pointee.costParameter),
             let r = unsafe number(parameters.pointee.blockSize),
-            let p = unsafe number(parameters.pointee.parallelizationParameter)
+            let p = unsafe number(parameters.pointee.parallelizationParameter),
+            n > 0, r > 0, p > 0
         else { return nil }
         let (product, productOverflows) = n.multipliedReportingOverflow(by: r)
         let (blocks, blocksOverflow) = product.multipliedReportingOverflow(by: p)
-        return productOverflows || blocksOverflow ? .max : blocks
+        guard !productOverflows, !blocksOverflow, blocks <= maximumBlocks else {
+            return .tooManyRounds
+        }
+        // None of the three is larger than `blocks`, so nothing overflows.
+        return r * (n + p + 2) <= maximumMemory ? .allowed : .tooMuchMemory
     }
 
     private static func number(_ integer: UnsafePointer<ASN1_INTEGER>?) -> UInt64? {
@@ -97,8 +121,8 @@ enum KeyDerivation {
                 UnsafeMutablePointer<UnsafePointer<UInt8>?>?, Int
             ) -> UnsafeMutablePointer<Value>?,
             _ free: (UnsafeMutablePointer<Value>?) -> Void,
-            _ body: (UnsafeMutablePointer<Value>) -> Bool?
-        ) -> Bool? {
+            _ body: (UnsafeMutablePointer<Value>) -> Cost?
+        ) -> Cost? {
             var position = unsafe parameters.baseAddress
             guard let value = unsafe read(nil, &position, parameters.count) else { return nil }
             defer { unsafe free(value) }

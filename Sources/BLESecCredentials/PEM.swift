@@ -1,7 +1,7 @@
 internal import BLESecPrimitives
 internal import CBLESecOpenSSL
 
-/// The only block of a PEM file (RFC 7468), and the lines before it.
+/// The only block of a PEM file (RFC 7468), and the lines before and after it.
 struct PEM: ~Copyable {
     /// Why a text is not a single PEM block.
     enum Fault: Error { case noBlock, severalBlocks, noEnd, headers, notBase64 }
@@ -10,6 +10,8 @@ struct PEM: ~Copyable {
     let label: String
     /// The lines before the block, without line ends.
     let preamble: [String]
+    /// The lines after the block, without line ends.
+    let epilogue: [String]
     let content: SecretBytes
 
     fileprivate static let begin = "-----BEGIN "
@@ -22,6 +24,7 @@ struct PEM: ~Copyable {
         let content = try Self.decode(text.extracting(block.body))
         label = block.label
         preamble = block.preamble
+        epilogue = block.epilogue
         self.content = content
     }
 
@@ -97,10 +100,11 @@ struct PEM: ~Copyable {
     }
 }
 
-/// The block of a PEM file, still in base64, and the lines before it.
+/// The block of a PEM file, still in base64, and the lines before and after it.
 private struct Block {
     var label = ""
     var preamble: [String] = []
+    var epilogue: [String] = []
     /// The bytes between the boundary lines of the block.
     var body = 0..<0
 
@@ -125,6 +129,8 @@ private struct Block {
                 body = body.lowerBound..<line.lowerBound
             } else if place == .before {
                 preamble.append(Self.string(text, line))
+            } else if place == .after {
+                epilogue.append(Self.string(text, line))
             }
         }
         guard place != .before else { throw .noBlock }
@@ -143,7 +149,7 @@ private struct Block {
             && zip(line, boundary.utf8).allSatisfy { index, byte in text[index] == byte }
     }
 
-    /// The text of a boundary line or of a line before the block: such a line contains no secret.
+    /// The text of a boundary line or of a line outside the block: such a line contains no secret.
     private static func string(_ text: Span<UInt8>, _ line: Range<Int>) -> String {
         var bytes = line.map { text[$0] }
         while let last = bytes.last, last == 0x0D || last == 0x20 || last == 0x09 {

@@ -10,8 +10,8 @@ enum PrivateKeyInfo {
         let bytes: SecretBytes
     }
 
-    /// scrypt's N, r and p: 16 MiB and about a quarter of a second. N is the largest value that
-    /// OpenSSL accepts with its default memory limit; p makes up for the small N.
+    /// scrypt's N, r and p: 16 MiB and about a quarter of a second. N is the largest power of two
+    /// within ``KeyDerivation/maximumMemory``; p makes up for the small N.
     static let scrypt: (n: UInt64, r: UInt64, p: UInt64) = (1 << 14, 8, 5)
 
     /// The DER bytes before a raw private key in a PrivateKeyInfo (RFC 8410 §7), for the algorithm

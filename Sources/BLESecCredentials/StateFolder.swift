@@ -18,10 +18,12 @@ package struct StateFolder: Sendable {
     package var identityPath: String { path + "/identity" }
 
     /// `blesec` in `$XDG_STATE_HOME`, or else in `$HOME/.local/state`; nil if neither variable has
-    /// an absolute path.
+    /// an absolute path, or if there is no directory `$HOME`. The home of a user without one is often
+    /// `/nonexistent`, which root could make.
     package static var standardPath: String? {
         if let state = variable("XDG_STATE_HOME") { return state + "/blesec" }
-        return variable("HOME").map { $0 + "/.local/state/blesec" }
+        guard let home = variable("HOME"), unsafe access(home, F_OK) == 0 else { return nil }
+        return home + "/.local/state/blesec"
     }
 
     /// Opens the folder at `path`, which has to exist.

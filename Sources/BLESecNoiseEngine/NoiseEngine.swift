@@ -96,6 +96,9 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         if identity == nil, let key = handshake?.remoteStatic {
             identity = .publicKey(key, curve: plan.name.curve)
         }
+        if let pattern = handshake?.pattern, let count = handshake?.messagesDone {
+            isPeerProven = pattern.isProven(plan.role.noiseRole.peer, after: count)
+        }
         try splitIfFinished()
         return bytes.count
     }

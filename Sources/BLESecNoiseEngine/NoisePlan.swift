@@ -103,12 +103,12 @@ package struct NoisePlan: Sendable {
         _ offer: String, _ name: ProtocolName, _ role: ChannelRole, _ trust: TrustPolicy
     ) throws(ChannelError) -> [UInt8]? {
         guard name.pattern.requiresRemoteStatic(role.noiseRole) else { return nil }
-        let keys = trust.knownKeys.filter { $0.count == name.curve.keyLength }
-        guard keys.count == 1 else {
+        let keys = Set(trust.knownKeys.filter { $0.count == name.curve.keyLength })
+        guard let key = keys.first, keys.count == 1 else {
             throw refusal(
                 offer, "it needs the peer's public key, exactly one, and not only its fingerprint")
         }
-        return keys[0]
+        return key
     }
 
     private static func refusal(_ offer: String, _ why: String) -> ChannelError {

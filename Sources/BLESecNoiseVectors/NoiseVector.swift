@@ -53,15 +53,20 @@ extension NoiseVector {
 /// Reads the JSON format that Noise implementations share, including variants that some of them
 /// write.
 ///
-/// `name` is read as `protocol_name`, and `init_psk` as the only element of `init_psks`. Unknown
-/// members are ignored, and `null` counts as a missing member.
+/// `name` is read as `protocol_name`, and `init_psk` as the only element of `init_psks`. If both are
+/// there, they must not contradict each other; but a `name` that is not a protocol's is ignored.
+/// Unknown members are ignored, too, and `null` counts as a missing member.
 extension NoiseVector {
     init(_ json: JSONValue) throws(JSONMisfit) {
         func text(_ value: JSONValue) throws(JSONMisfit) -> String { try value.text() }
+        let alias = try json.optional("name", text)
         if let name = try json.optional("protocol_name", text) {
+            if let alias, alias.hasPrefix("Noise"), alias != name {
+                throw JSONMisfit("contradicts `protocol_name`").within(member: "name")
+            }
             protocolName = name
-        } else if let name = try json.optional("name", text) {
-            protocolName = name
+        } else if let alias {
+            protocolName = alias
         } else {
             // If both are missing, the error names `protocol_name`.
             protocolName = try json.text("protocol_name")
@@ -84,11 +89,11 @@ extension NoiseVector.Party {
         let listed = try json.optional(prefix + "psks") { value throws(JSONMisfit) in
             try value.items { psk throws(JSONMisfit) in try psk.bytes() }
         }
-        if let listed {
-            psks = listed
-        } else if let psk = try json.optionalBytes(prefix + "psk") {
-            psks = [psk]
+        let single = try json.optionalBytes(prefix + "psk")
+        if let listed, let single, listed != [single] {
+            throw JSONMisfit("contradicts `\(prefix)psks`").within(member: prefix + "psk")
         }
+        psks = listed ?? single.map { [$0] } ?? []
         staticKey = try json.optionalBytes(prefix + "static")
         ephemeral = try json.optionalBytes(prefix + "ephemeral")
         remoteStatic = try json.optionalBytes(prefix + "remote_static")

@@ -11,19 +11,39 @@ struct VectorSide {
 
     /// The side of `role`.
     ///
-    /// - Throws: `VectorFailure` for a missing key or a key of wrong length.
+    /// - Throws: `VectorFailure` for a missing key, a key of wrong length, or a `remote_static` that
+    ///   is not the other side's key.
     init(_ vector: NoiseVector, _ role: Role, _ name: ProtocolName) throws(VectorFailure) {
         let party = vector[role]
-        func pair(_ key: [UInt8]?, _ suffix: String) throws(VectorFailure) -> DHKeyPair {
+        func pair(
+            _ key: [UInt8]?, of role: Role, _ suffix: String
+        ) throws(VectorFailure) -> DHKeyPair {
             let key = try Self.requireKey(key, role, suffix, name)
             return try VectorFailure.wrapping(.vector, "\(Self.member(role, suffix)): ") {
                 try DHKeyPair(curve: name.curve, privateKey: SecretBytes(copying: key.span))
             }
         }
+        // Keys that the pattern does not use have to be valid, too.
+        for (key, suffix) in [
+            (party.staticKey, "static"), (party.ephemeral, "ephemeral"),
+            (party.remoteStatic, "remote_static"),
+        ] where key != nil { _ = try Self.requireKey(key, role, suffix, name) }
+        // An attempt before a fallback has another key of the responder, or Bob could read it.
+        let isOtherKey = vector.attemptedPattern != nil && role == .initiator
+        if let remoteStatic = party.remoteStatic, let peerKey = vector[role.peer].staticKey,
+            !isOtherKey,
+            try pair(peerKey, of: role.peer, "static").publicKey != remoteStatic
+        {
+            throw VectorFailure(
+                "\(Self.member(role, "remote_static")) is not the public key of "
+                    + Self.member(role.peer, "static"))
+        }
         localStatic =
-            name.pattern.requiresLocalStatic(role) ? try pair(party.staticKey, "static") : nil
+            name.pattern.requiresLocalStatic(role)
+            ? try pair(party.staticKey, of: role, "static") : nil
         ephemeral =
-            name.pattern.usesEphemeral(of: role) ? try pair(party.ephemeral, "ephemeral") : nil
+            name.pattern.usesEphemeral(of: role)
+            ? try pair(party.ephemeral, of: role, "ephemeral") : nil
         self.party = party
         self.role = role
         self.name = name

@@ -64,6 +64,37 @@ struct BashCompletion {
               done
             }
 
+            # Splits $1 into words as the shell does. Sets `typed` to the words without their quotes and
+            # backslashes, and `raw` to the last word as it is typed.
+            \(function)_split() {
+              local char quote='' word=''
+              local -i index has_word=0
+              typed=() raw=''
+              for ((index = 0; index < ${#1}; index++)); do
+                char=${1:index:1}
+                if [[ -z $quote && $char == [[:space:]] ]]; then
+                  ((has_word)) && typed+=("$word")
+                  word='' raw='' has_word=0
+                  continue
+                fi
+                has_word=1
+                raw+=$char
+                case $quote$char in
+                  \\\\ | \\"\\\\)
+                    index+=1
+                    # Between double quotes, most characters do not need a backslash, and keep it.
+                    [[ -z $quote || ${1:index:1} == ['"\\$`'] ]] || word+=$char
+                    raw+=${1:index:1}
+                    word+=${1:index:1}
+                    ;;
+                  "'" | '"') quote=$char ;;
+                  "''" | '""') quote='' ;;
+                  *) word+=$char ;;
+                esac
+              done
+              typed+=("$word")
+            }
+
             \(function)_peers() {
               \(function)_lines "$1" < <(blesec peers list 2>/dev/null </dev/null | cut -d ' ' -f 1)
             }
@@ -71,6 +102,8 @@ struct BashCompletion {
             # Offers the words of kind $1 that begin with $current.
             \(function)_offer() {
               local word
+              # In a word with quotes or backslashes, bash completes names of files only.
+              ((is_quoted)) && [[ $1 != files && $1 != folders ]] && return
               case $1 in
                 files)
                   mapfile -t COMPREPLY < <(compgen -f -- "$current")
@@ -108,15 +141,21 @@ struct BashCompletion {
             }
 
             \(function)() {
-              local line=${COMP_LINE:0:COMP_POINT} command='' current word kind next head
+              local command='' current word kind next head raw
               local words options values operands
               local -a typed kinds
-              local -i index operand_count=0 options_ended=0 awaits_value=0
+              local -i index operand_count=0 options_ended=0 awaits_value=0 is_quoted=0
               COMPREPLY=()
               # The line is split here, since bash's own words also end at colons and equals signs.
-              read -ra typed <<<"$line"
-              [[ $line == *[[:space:]] ]] && typed+=('')
+              \(function)_split "${COMP_LINE:0:COMP_POINT}"
               current=${typed[${#typed[@]} - 1]}
+              if [[ $raw == *[\\"\\'\\\\]* ]]; then
+                # Bash replaces $2, and adds quotes itself. If $2 is only a part of the word, nothing is
+                # offered.
+                [[ $raw == "$2" || $raw == [\\"\\']"$2" ]] || return 0
+                is_quoted=1
+                current=$2
+              fi
               \(function)_spec ''
               for ((index = 1; index < ${#typed[@]} - 1; index++)); do
                 word=${typed[index]}
@@ -154,6 +193,7 @@ struct BashCompletion {
                 next=${kinds[operand_count < ${#kinds[@]} ? operand_count : ${#kinds[@]} - 1]}
                 \(function)_offer "${next%+}"
               fi
+              ((is_quoted)) && return 0
               # Bash replaces only what follows the last colon or equals sign.
               head=''
               for word in : =; do

@@ -2,8 +2,8 @@ package import BLESec
 internal import BLESecLocking
 internal import Glibc
 
-/// Handles SIGINT, SIGTERM and SIGHUP: the first signal runs the current action, the second ends
-/// the process at once.
+/// Handles SIGINT, SIGTERM and SIGHUP: the first signal runs the current action. Another one ends the
+/// process at once, unless it only repeats the first one (``Signals``).
 package final class Interruption: Sendable {
     private struct State: Sendable {
         var firstSignal: Int32?

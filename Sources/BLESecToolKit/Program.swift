@@ -52,9 +52,8 @@ package struct Program: Sendable {
         let call: Call
         do throws(ChannelError) {
             // Pages and usage errors are printed at once, before any thread starts.
-            guard let found = try self.call(of: Array(CommandLine.arguments.dropFirst())) else {
-                Self.endProcess(.success)
-            }
+            let words = try Self.words(of: CommandLine.arguments)
+            guard let found = try self.call(of: words) else { Self.endProcess(.success) }
             call = found
         } catch {
             Self.endProcess(Self.status(of: error))
@@ -66,6 +65,18 @@ package struct Program: Sendable {
             Self.endProcess(await Self.status(of: call))
         }
         while true { pause() }
+    }
+
+    /// The words after the tool's name, which is the first of the process's arguments.
+    ///
+    /// - Throws: `noSuchFile` when there are no arguments, not even the name.
+    static func words(of arguments: [String]) throws(ChannelError) -> [String] {
+        guard !arguments.isEmpty else {
+            // Swift's runtime reads them from `/proc/self/cmdline`.
+            throw ChannelError(
+                .noSuchFile, "the arguments cannot be read: /proc is not mounted")
+        }
+        return Array(arguments.dropFirst())
     }
 
     /// Ends the process. Lines on standard error that nobody reads are lost.

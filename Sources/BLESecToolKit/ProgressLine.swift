@@ -1,9 +1,10 @@
 internal import Glibc
 
-/// A progress line on standard error; without a terminal, nothing is printed.
+/// A progress line on standard error. Nothing is printed unless standard error is a terminal on which
+/// lines can be redrawn.
 package struct ProgressLine {
     private let total: Int
-    private let isShown = isatty(STDERR_FILENO) == 1
+    private let isShown = Terminal.canRedraw(STDERR_FILENO)
     private var done = 0
 
     private static let width = 24

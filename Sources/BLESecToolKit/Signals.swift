@@ -3,13 +3,20 @@ internal import BLESecLocking
 internal import Glibc
 
 /// Receives SIGINT, SIGTERM and SIGHUP on one thread, so that no code runs in a signal handler. A
-/// signal that was ignored when this process started, as under `nohup`, stays ignored.
+/// signal that was ignored when this process started, as under `nohup`, stays ignored. Further
+/// signals within a second after the first one are ignored, too.
 package enum Signals {
     /// Handles a signal. If it returns true, the process continues and no other handler runs; if
     /// all handlers return false, the signal ends the process.
     package typealias Handler = @Sendable (_ number: Int32) -> Bool
 
     private static let handlers = Locked((list: [(token: Int, body: Handler)](), nextToken: 1))
+    /// When the first signal was received; nil before that.
+    private static let firstTime = Locked<ContinuousClock.Instant?>(nil)
+    /// A signal that comes within this time after the first one repeats it, and is ignored: it does
+    /// not show that somebody has lost patience. `timeout` signals a command and then the command's
+    /// process group; when a terminal is closed, the kernel and the shell both signal.
+    private static let repetitionTime = Duration.seconds(1)
 
     /// Blocks the signals in this thread and in all threads that it starts later, and begins to
     /// wait for signals.
@@ -58,10 +65,21 @@ package enum Signals {
     private static func waitForOne() {
         var set = self.set
         var number: Int32 = 0
-        guard unsafe sigwait(&set, &number) == 0 else { return }
+        guard unsafe sigwait(&set, &number) == 0, !isRepetition(at: .now) else { return }
         let bodies = handlers.withLock { $0.list.reversed().map(\.body) }
         for body in bodies where body(number) { return }
         endProcess(by: number)
+    }
+
+    /// Whether a signal at `time` repeats the first one.
+    private static func isRepetition(at time: ContinuousClock.Instant) -> Bool {
+        firstTime.withLock { firstTime in
+            guard let first = firstTime else {
+                firstTime = time
+                return false
+            }
+            return time - first < repetitionTime
+        }
     }
 
     /// Ends the process as the signal's default action does.

@@ -75,12 +75,17 @@ static inline int blesec_crl_hash(const X509_CRL *list) {
     return blesec_signature_hash(algorithm);
 }
 
-// The length in bits of an RSA key's public exponent; 0 if it cannot be read.
-static inline int blesec_rsa_exponent_bits(const EVP_PKEY *key) {
-    BIGNUM *exponent = NULL;
-    int bits = EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_E, &exponent) ? BN_num_bits(exponent) : 0;
+// Whether an RSA key has an odd modulus, and an odd public exponent that is greater than 1 and has at most
+// `longest_exponent` bits. With the exponent 1, each message is its own signature. A key with an even modulus or
+// exponent is no RSA key (RFC 8017 §3.1).
+static inline bool blesec_rsa_is_valid(const EVP_PKEY *key, int longest_exponent) {
+    BIGNUM *modulus = NULL, *exponent = NULL;
+    bool is_valid = EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_N, &modulus)
+        && EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_E, &exponent) && BN_is_odd(modulus) && BN_is_odd(exponent)
+        && !BN_is_one(exponent) && BN_num_bits(exponent) <= longest_exponent;
+    BN_free(modulus);
     BN_free(exponent);
-    return bits;
+    return is_valid;
 }
 
 // The entries of a revocation list. They are an OpenSSL stack, which only macros can read.

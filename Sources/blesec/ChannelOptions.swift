@@ -54,7 +54,7 @@ struct ChannelOptions: Sendable {
     static let statuses = ExitStatus.allCases.filter { $0 != .becameWorse }
 
     let configuration: ChannelConfiguration
-    let timeLimit: TimeLimit?
+    var timeLimit: TimeLimit?
     /// Whether only certain peers are accepted: without `--anyone`, or with a remembered key.
     var acceptsOnlyCertainPeers: Bool
 
@@ -65,9 +65,10 @@ struct ChannelOptions: Sendable {
     ///     say whom to accept are refused.
     ///   - rememberedKey: the key that `--remember` names. If there is one, only its holder is
     ///     accepted, and only if `--peer` and `--peer-uri` accept that peer too.
+    ///   - memory: restricts the policies to the peer that has the name to remember.
     init(
-        _ arguments: Arguments, operandKey: PeerKey? = nil, rememberedKey: PeerKey? = nil,
-        _ memory: PeerMemory? = nil
+        _ arguments: Arguments, operandKey: PeerKey? = nil, rememberedKey: PeerKey?,
+        _ memory: PeerMemory
     ) throws(ChannelError) {
         timeLimit = try TimeLimit(arguments)
         let engines = try Engines(arguments)
@@ -75,10 +76,11 @@ struct ChannelOptions: Sendable {
             arguments, engines, operandKey: operandKey, rememberedKey: rememberedKey)
         acceptsOnlyCertainPeers = rememberedKey != nil || !arguments.has(Self.anyone)
         let identity = engines.hasNoise ? try Self.identity(arguments, engines, memory) : nil
-        var configuration = ChannelConfiguration(identity: identity, trust: trust.forAll)
+        var configuration = ChannelConfiguration(
+            identity: identity, trust: memory.restricting(trust.forAll))
         if engines.hasTLS {
             configuration.tls = try CertificateOptions.context(arguments)
-            configuration.certificateTrust = trust.forTLS
+            configuration.certificateTrust = trust.forTLS.map(memory.restricting)
         }
         configuration.protocols = engines.protocolNames
         if configuration.protocols.isEmpty {
@@ -135,11 +137,22 @@ struct ChannelOptions: Sendable {
         if let operandKey {
             try arguments.refuse(
                 [peer, anyone, CertificateOptions.peerURI], "does not go with peer:KEY")
+            if let rememberedKey, rememberedKey.fingerprint != operandKey.fingerprint {
+                throw ChannelError(
+                    .untrusted,
+                    "the key that --remember names, \(rememberedKey.fingerprint), is not that of "
+                        + "the operand: give another name")
+            }
             return (.pinned([operandKey]), nil)
         }
         try arguments.exclude(peer, anyone)
         try arguments.exclude(CertificateOptions.authority, anyone)
-        if let rememberedKey { return (try trust(arguments, remembered: rememberedKey), nil) }
+        if let rememberedKey {
+            let keys = try peerKeys(arguments)
+            return (
+                try CertificateOptions.policy(arguments, keys, remembered: rememberedKey), nil
+            )
+        }
         if arguments.has(anyone) { return (.anyone, nil) }
         let keys = try peerKeys(arguments)
         let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, keys: keys) : nil
@@ -152,14 +165,6 @@ struct ChannelOptions: Sendable {
                     + "any peer")
         }
         return (forTLS, nil)
-    }
-
-    /// Accepts only the peer with the key that `--remember` names, and only if `--peer` and
-    /// `--peer-uri` accept that peer too.
-    static func trust(
-        _ arguments: Arguments, remembered: PeerKey
-    ) throws(ChannelError) -> TrustPolicy {
-        try CertificateOptions.policy(arguments, peerKeys(arguments), remembered: remembered)
     }
 
     private static func peerKeys(_ arguments: Arguments) throws(ChannelError) -> [PeerKey] {
@@ -176,9 +181,9 @@ struct ChannelOptions: Sendable {
     }
 
     private static func identity(
-        _ arguments: Arguments, _ engines: Engines, _ memory: PeerMemory?
+        _ arguments: Arguments, _ engines: Engines, _ memory: PeerMemory
     ) throws(ChannelError) -> IdentityKey {
-        if let path = arguments.value(identity) ?? memory?.identityPath {
+        if let path = arguments.value(identity) ?? memory.identityPath {
             return try IdentityOptions.load(path, arguments)
         }
         for option in IdentityOptions.all where arguments.has(option) && !engines.hasTLS {

@@ -18,7 +18,7 @@ enum ChatCommand {
                 + "wait. If the peer's blesec is started anew, nobody can know whether lines that "
                 + "were under way have arrived: they are unknown, and are not sent again. If any line "
                 + "is unknown when the input ends, the exit status is 76. A line of more than 16,384 "
-                + "bytes is sent in pieces.",
+                + "bytes is sent in pieces of at most 16,384 bytes, and each piece counts as a line.",
             "On a terminal, the fate of a line is shown below the line. Elsewhere, standard error "
                 + "says `sent N` for line N, and later `delivered N` or `unknown N`. With --json, "
                 + "these reports, the states of the connection and the peer's lines are JSON "
@@ -41,7 +41,7 @@ enum ChatCommand {
             "blesec chat --identity key --anyone --remember anna":
                 "Chat with any peer that is there. Later, accept only that peer as anna.",
             "blesec chat unix:/run/chat --listen --identity key --peer SHA256:...":
-                "Chat without Bluetooth, between two users of one machine.",
+                "Chat without Bluetooth, with another program of the same user on this machine.",
         ],
         statuses: ChannelOptions.statuses, run: run)
 
@@ -49,7 +49,7 @@ enum ChatCommand {
         let memory = try PeerMemory(arguments)
         let operand = arguments.operands.first
         let operandKey = try memory.key(ofOperand: operand)
-        let rememberedKey = try memory.rememberedKey
+        let rememberedKey = memory.rememberedKey
         let expected = operandKey ?? rememberedKey
         let options = try ChannelOptions(
             arguments, operandKey: operandKey, rememberedKey: rememberedKey, memory)
@@ -66,7 +66,7 @@ enum ChatCommand {
         let screen = ChatScreen()
         let lines = LineReader { () throws(ChannelError) in try await StandardInput.shared.next() }
         let session = ConnectionSession(
-            connection: connection, interruption: interruption, timeLimit: options.timeLimit,
+            connection: connection, interruption: interruption, timeLimit: routing.timeLimit,
             input: { () throws(ChannelError) in try await lines.next().map { ($0, nil) } },
             output: { message throws(ChannelError) in try await screen.show(message) },
             onDelivery: { screen.showFate($0, $1, $2) },

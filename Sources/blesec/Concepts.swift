@@ -26,8 +26,12 @@ enum Concepts {
         .entry(
             "l2cap:any, l2cap:any/0x85",
             "To listen at every Bluetooth adapter, at a free PSM or at the given one."),
-        .entry("unix:PATH", "A Unix socket on this machine, which carries a stream of bytes."),
-        .entry("unix-seqpacket:PATH", "A Unix socket that carries packets, as L2CAP does."),
+        .entry(
+            "unix:PATH",
+            "A Unix socket on this machine, which carries a stream of bytes. Only the user who "
+                + "listens there, and root, can dial it."),
+        .entry(
+            "unix-seqpacket:PATH", "The same, but the socket carries packets, as L2CAP does."),
         .paragraph("Commands that dial also take:"),
         .entry(
             "service:UUID",
@@ -83,13 +87,18 @@ enum Concepts {
     private static let environment: [ManualPage.Block] = [
         .entry("XDG_STATE_HOME", "The parent of the folder with remembered peers."),
         .entry("NO_COLOR", "If it is set and not empty, nothing is coloured."),
-        .entry("TERM", "If it is `dumb`, nothing is coloured."),
+        .entry(
+            "TERM",
+            "If it is `dumb`, empty or not set, nothing is coloured, and no line on a terminal is "
+                + "redrawn: no progress is shown, and `blesec scan` shows no table."),
     ]
 
     private static let statuses: [ManualPage.Block] =
         [
             .paragraph(
-                "Each command's page lists the command's statuses. Most are those of sysexits(3):"
+                "After SIGINT, SIGTERM or SIGHUP a command ends its channel in good order; another "
+                    + "signal, a second or more after the first, ends the command at once. Each "
+                    + "command's page lists the command's statuses. Most are those of sysexits(3):"
             )
         ]
         + ExitStatus.allCases.filter { $0 != .becameWorse }.map {

@@ -55,9 +55,8 @@ enum ConnectCommand {
         let isPersistent = arguments.has(PersistentArguments.persist)
         let memory = try PeerMemory(arguments)
         let target = try Target(arguments.operands[0], arguments, memory)
-        let rememberedKey = try target.peer == nil ? memory.rememberedKey : nil
         let options = try ChannelOptions(
-            arguments, operandKey: target.peer, rememberedKey: rememberedKey, memory)
+            arguments, operandKey: target.peer, rememberedKey: memory.rememberedKey, memory)
         // Reports the connection, and stores its peer in `memory`.
         let notes = ConnectionNotes(memory, FailureLog())
         var configuration = options.configuration
@@ -68,7 +67,7 @@ enum ConnectCommand {
         }
         let dialer = try TargetDialer(
             target, arguments, options, configuration, isOnlyAttempt: !isPersistent,
-            rememberedKey: rememberedKey, memory, notes)
+            rememberedKey: memory.rememberedKey, memory, notes)
         do throws(ChannelError) {
             if isPersistent {
                 try await persist(arguments, options, dialer, to: target.peer, notes)
@@ -96,7 +95,7 @@ enum ConnectCommand {
             channel = try await interruption.cancelling { () async throws(ChannelError) in
                 guard let limit else { return try await dial() }
                 return try await limit.run(
-                    awaiting: "channel to \(arguments.operands[0])", dial)
+                    orFail: "no channel to \(arguments.operands[0]) was ready", dial)
             }
         } catch {
             throw dialer.explained(error)

@@ -9,6 +9,8 @@ final class ConnectionNotes: Sendable {
     /// The endpoint that was last dialed, and the description of the link to it.
     private let dialed = Locked<(linkDescription: String, endpoint: Endpoint)?>(nil)
     private let wasConnected = Locked(false)
+    /// Why this user may not dial the endpoint; nil if that is not known.
+    private let denial = Locked<ChannelError?>(nil)
     /// The peer of the connection's channels; nil before the first channel.
     private let peer = Locked<Fingerprint?>(nil)
     private let nearby: NearbyNotes
@@ -30,13 +32,38 @@ final class ConnectionNotes: Sendable {
 
     /// Accepts any peer until the first channel, and then only the peer of that channel.
     var onlyFirstPeer: TrustPolicy {
-        .asking { [self] claimed in
-            guard let known = peer.withLock({ $0 }), claimed.fingerprint != known else {
-                return .admit
+        memory.restricting(
+            .asking { [self] claimed in
+                guard let known = peer.withLock({ $0 }), claimed.fingerprint != known else {
+                    return .admit
+                }
+                return .refuse(
+                    "the peer is \(claimed), and only \(known), the first peer, is accepted")
+            })
+    }
+
+    /// Dials an endpoint, and records it. If this user may not connect to a Unix socket, the next
+    /// ``report(_:)`` throws the error, so that nobody waits in vain.
+    func dial(
+        _ endpoint: Endpoint, _ configuration: ChannelConfiguration,
+        _ progress: PeerRoute.Progress, isOnlyAttempt: Bool = false
+    ) async throws(ChannelError) -> SecureChannel {
+        do throws(ChannelError) {
+            let channel = try await PeerRoute.dial(
+                endpoint, configuration, progress, isOnlyAttempt: isOnlyAttempt)
+            didDial(endpoint, linkDescription: channel.linkDescription)
+            return channel
+        } catch {
+            // At another device, `permission` means that pairing is required, which may change.
+            if error.code == .permission, endpoint.description.hasPrefix("unix") {
+                denial.withLock { $0 = error }
             }
-            return .refuse("the peer is \(claimed), and only \(known), the first peer, is accepted")
+            throw error
         }
     }
+
+    /// Whether this user may not connect to the Unix socket.
+    var isDenied: Bool { denial.withLock { $0 != nil } }
 
     /// Records the endpoint that was dialed, and the description of the link to it.
     func didDial(_ endpoint: Endpoint, linkDescription: String) {
@@ -56,6 +83,7 @@ final class ConnectionNotes: Sendable {
 
     /// Reports the connection's state, and remembers the peer of a channel that is ready.
     func report(_ status: ConnectionStatus) throws(ChannelError) {
+        if let error = denial.withLock({ $0 }) { throw error }
         if status.state == .connected {
             peer.withLock { $0 = status.peer?.fingerprint }
             try remember(status.peer, linkDescription: status.linkDescription)

@@ -1,12 +1,13 @@
+internal import BLESecToolKit
 internal import Glibc
 
 /// What the terminal and the environment say about output.
 enum Environment {
-    /// Whether output may be coloured: `NO_COLOR` is unset or empty, and `TERM` is not `dumb`.
+    /// Whether output on a terminal may be coloured: `NO_COLOR` is unset or empty, and the terminal
+    /// obeys escape sequences.
     static var allowsColours: Bool {
         let isRefused = unsafe getenv("NO_COLOR").map { unsafe $0.pointee != 0 } ?? false
-        let isDumb = unsafe getenv("TERM").map { unsafe String(cString: $0) == "dumb" } ?? false
-        return !isRefused && !isDumb
+        return !isRefused && Terminal.obeysEscapes
     }
 
     /// The number of columns of the terminal at standard error, but at least 20; 80 if that is

@@ -50,8 +50,14 @@ enum IdentityOptions {
     static func print(_ identity: IdentityKey) throws(ChannelError) {
         let key = Base64.encode(identity.publicKey, padded: true)
         let fingerprint = identity.fingerprint.description
+        let hash = identity.hash.noiseName
+        guard !Diagnostics.isJSON else {
+            return try StandardOutput.print(
+                [("public-key", key), ("fingerprint", fingerprint)],
+                further: [("hash", .string(hash))])
+        }
+        // The fingerprint stays the last line, where scripts expect it.
         try StandardOutput.print(
-            [("public-key", key), ("fingerprint", fingerprint)],
-            further: [("hash", .string(identity.hash.noiseName))])
+            [("public-key", key), ("noise-hash", hash), ("fingerprint", fingerprint)])
     }
 }

@@ -18,9 +18,10 @@ enum KeygenCommand {
         operands: ["FILE"],
         options: IdentityOptions.all + [curve, hash, .json],
         description: [
-            "Makes a new private key in FILE and prints two lines: `public-key:` with the raw "
-                + "public key in base64, and `fingerprint:` with SHA256: and the base64 of the "
-                + "public key's digest. `blesec connect --peer` takes either of them.",
+            "Makes a new private key in FILE and prints three lines: `public-key:` with the raw "
+                + "public key in base64, `noise-hash:` with the hash that the key is used with, and "
+                + "`fingerprint:` with SHA256: and the base64 of the public key's digest. `blesec "
+                + "connect --peer` takes the public key or the fingerprint.",
             "FILE is in PKCS#8 and PEM form, which `openssl pkey` reads, and has mode 0600. An "
                 + "existing file is never overwritten. With a passphrase, the key is encrypted "
                 + "with AES-256, under a key that scrypt derives from the passphrase.",
@@ -29,7 +30,9 @@ enum KeygenCommand {
             "On standard error, the last lines say what to type on the other side. With --json they "
                 + "are left out.",
             "A key is used with one hash only (Noise, section 14). A comment in the file names "
-                + "the hash.",
+                + "the hash. Programs that convert or encrypt the key, such as `openssl pkcs8`, "
+                + "leave the comment out: copy it to the new file, above the key. Without it the "
+                + "hash is SHA256.",
         ],
         examples: [
             "blesec keygen ~/.config/blesec/key": "Make an identity without a passphrase.",

@@ -3,7 +3,8 @@ internal import BLESecLocking
 
 /// Reads the bytes of a source, such as standard input, line by line.
 final class LineReader: Sendable {
-    /// The longest line, in bytes; a longer line is split between two characters.
+    /// The longest line, in bytes; a longer line is split between two characters, and each piece
+    /// counts as a line.
     static let maximumLength = 16 << 10
 
     private struct State {

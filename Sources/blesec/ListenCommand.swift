@@ -62,25 +62,29 @@ enum ListenCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let memory = try PeerMemory(arguments)
-        let rememberedKey = try memory.rememberedKey
-        let options = try ChannelOptions(arguments, rememberedKey: rememberedKey, memory)
+        let rememberedKey = memory.rememberedKey
+        var options = try ChannelOptions(arguments, rememberedKey: rememberedKey, memory)
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
+        let limit = options.timeLimit?.begun
         guard arguments.has(PersistentArguments.persist) else {
             try PersistentArguments.refuseWithoutPersist(arguments)
             let interruption = Interruption()
             // A signal ends the wait for bluetoothd.
-            let source = try await interruption.cancelling { () async throws(ChannelError) in
-                try await Self.source(arguments, options, options.configuration, failures)
+            let source = try await interruption.cancelling {
+                [options] () async throws(ChannelError) in
+                try await Self.source(arguments, options, options.configuration, limit, failures)
             }
             return try await source.use { () async throws(ChannelError) in
-                try await serve(source, options, notes, interruption, keeps: arguments.has(keep))
+                try await serve(
+                    source, options, limit, notes, interruption, keeps: arguments.has(keep))
             }
         }
         try arguments.refuse([keep], "cannot be used with \(PersistentArguments.persist.name)")
         var configuration = try PersistentArguments.configuration(options, arguments)
         if !options.acceptsOnlyCertainPeers { configuration.trust = notes.onlyFirstPeer }
-        let source = try await source(arguments, options, configuration, failures)
+        options.timeLimit = limit
+        let source = try await source(arguments, options, configuration, limit, failures)
         try await source.use { () async throws(ChannelError) in
             try await PersistentArguments.pipe(
                 over: source.route, to: rememberedKey, arguments, options, notes)
@@ -127,7 +131,7 @@ enum ListenCommand {
 
     private static func source(
         _ arguments: Arguments, _ options: ChannelOptions, _ configuration: ChannelConfiguration,
-        _ failures: FailureLog
+        _ limit: TimeLimit?, _ failures: FailureLog
     ) async throws(ChannelError) -> ChannelSource {
         guard arguments.operands.isEmpty else {
             try arguments.refuse(NearbyArguments.accepting, "cannot be used with an ENDPOINT")
@@ -145,22 +149,26 @@ enum ListenCommand {
             arguments, service: NearbyArguments.service(arguments),
             dialsWhenHeardOnce: options.acceptsOnlyCertainPeers)
         settings.options.dials = false
-        let service = try await NearbyService.start(
-            settings.service, configuration: configuration, options: settings.options,
-            onEvent: NearbyNotes(failures: failures).onEvent)
+        let service = try await settings.start(
+            configuration, within: limit, onEvent: NearbyNotes(failures: failures).onEvent)
         await NearbyNotes.advertising(service)
         return .service(service)
     }
 
+    /// Serves one peer or, if `keeps` is true, one after another. `firstLimit` is the time limit for
+    /// the first channel.
     private static func serve(
-        _ source: ChannelSource, _ options: ChannelOptions, _ notes: ConnectionNotes,
-        _ interruption: Interruption, keeps: Bool
+        _ source: ChannelSource, _ options: ChannelOptions, _ firstLimit: TimeLimit?,
+        _ notes: ConnectionNotes, _ interruption: Interruption, keeps: Bool
     ) async throws(ChannelError) {
-        let limit = options.timeLimit
+        var nextLimit = firstLimit
         repeat {
+            let limit = nextLimit
+            nextLimit = options.timeLimit
             let channel = try await interruption.cancelling { () async throws(ChannelError) in
                 guard let limit else { return try await source.accept() }
-                return try await limit.run(awaiting: "channel") { () async throws(ChannelError) in
+                return try await limit.run(orFail: TimeLimit.noChannel) {
+                    () async throws(ChannelError) in
                     try await source.accept()
                 }
             }

@@ -80,6 +80,17 @@ struct NearbyArguments: Sendable {
         options.scansAnewEvery = try Seconds.read(arguments, Self.rescan)
     }
 
+    /// Starts the service. The time limit holds for the wait for bluetoothd.
+    func start(
+        _ configuration: ChannelConfiguration, within limit: TimeLimit?,
+        onEvent: @escaping @Sendable (NearbyEvent) -> Void
+    ) async throws(ChannelError) -> NearbyService {
+        try await TimeLimit.askBluetoothd(within: limit) { () async throws(ChannelError) in
+            try await NearbyService.start(
+                service, configuration: configuration, options: options, onEvent: onEvent)
+        }
+    }
+
     /// The service that `--service` names, or blesec's own.
     static func service(_ arguments: Arguments) throws(ChannelError) -> BluetoothUUID {
         guard let text = arguments.value(service) else { return .blesec }

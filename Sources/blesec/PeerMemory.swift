@@ -1,5 +1,6 @@
 internal import BLESec
 internal import BLESecJSON
+internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
@@ -21,6 +22,8 @@ struct PeerMemory: Sendable {
     private let name: String?
     /// The NAME of `peer:NAME`.
     private let peerName: String?
+    /// See ``rememberedKey``.
+    private let boundKey = Locked<Fingerprint?>(nil)
     /// Whether an error in the folder ends the command.
     private let requiresFolder: Bool
 
@@ -44,9 +47,9 @@ struct PeerMemory: Sendable {
         requiresFolder = hasOption || peerName != nil
         guard hasOption || peer != nil else { return }
         guard let path = arguments.value(Self.state) ?? StateFolder.standardPath else {
-            if name == nil { return }
+            guard requiresFolder else { return }
             throw arguments.usage(
-                "neither --state nor a home directory says where to remember peers")
+                "neither --state nor a home directory says where peers are remembered")
         }
         let opened: StateFolder
         do throws(ChannelError) {
@@ -60,6 +63,10 @@ struct PeerMemory: Sendable {
         }
         do throws(ChannelError) {
             try opened.check()
+            if let name {
+                let key = try opened.knownPeers.key(named: name)
+                boundKey.withLock { $0 = key }
+            }
             folder = opened
         } catch {
             guard !requiresFolder else { throw error }
@@ -117,12 +124,30 @@ struct PeerMemory: Sendable {
         return unsafe isKnown && access(folder.identityPath, F_OK) == 0 ? folder.identityPath : nil
     }
 
-    /// The key that is already stored under the name to remember; nil if there is none.
-    var rememberedKey: PeerKey? {
-        get throws(ChannelError) {
-            guard let name, let key = try folder?.knownPeers.key(named: name) else { return nil }
-            return PeerKey(fingerprint: key)
+    /// The key that the name to remember had when this command began, or that this command has
+    /// stored under the name; nil if there is none yet.
+    var rememberedKey: PeerKey? { boundKey.withLock { $0 }.map { PeerKey(fingerprint: $0) } }
+
+    /// With `--remember`, the same policy for only the peer that has the name, if any has it. A name
+    /// that had a key already, or that this command has bound, has to keep its key: without it,
+    /// nobody is accepted, because another process has forgotten the peer.
+    func restricting(_ policy: TrustPolicy) -> TrustPolicy {
+        guard let folder, let name else { return policy }
+        return policy.requiring { claimed throws(ChannelError) in
+            let known = boundKey.withLock { $0 }
+            let stored = try folder.knownPeers.key(named: name)
+            if let known, stored != known { return .refuse(Self.forgotten(name, known).reason) }
+            guard let stored, stored != claimed.fingerprint else { return .admit }
+            return .refuse("`\(name)` is the name of \(stored), and not of this peer")
         }
+    }
+
+    /// The error for a name that had the key, and does not have it any more.
+    private static func forgotten(_ name: String, _ key: Fingerprint) -> ChannelError {
+        ChannelError(
+            .untrusted,
+            "`\(name)` was the name of \(key), and has been forgotten or changed meanwhile: to accept "
+                + "a peer as `\(name)`, start again")
     }
 
     /// The endpoint at which the peer with this key was last reached; nil if it is unknown.
@@ -154,11 +179,11 @@ struct PeerMemory: Sendable {
     /// Remembers a proven peer: its name, if `--remember` is given, and its address, if it has a
     /// name.
     ///
-    /// - Throws: when the name cannot be stored. If only the address cannot be stored, the failure
-    ///   is reported and ignored, since the channel works.
+    /// - Throws: when the name cannot be stored, or was forgotten meanwhile. If only the address
+    ///   cannot be stored, the failure is reported and ignored, since the channel works.
     func remember(_ peer: PeerIdentity?, at endpoint: Endpoint?) throws(ChannelError) {
         guard let folder, let key = peer?.fingerprint else { return }
-        if let name { try folder.knownPeers.bind(name, to: key) }
+        if let name { try bind(name, to: key, in: folder) }
         guard let endpoint = endpoint?.absolute else { return }
         let text = "\(endpoint) \(endpoint.addressType.rawValue)"
         guard text.utf8.count <= LastAddressesFile.maximumAddressLength else { return }
@@ -170,6 +195,20 @@ struct PeerMemory: Sendable {
                 "the peer's address will not be remembered: \(error.reason)", "not-remembered",
                 [("reason", .string(error.reason))])
         }
+    }
+
+    /// Binds the name to the key. A name that had a key already, or that this command has bound, is
+    /// not bound again: another process has forgotten the peer if the name does not have the key.
+    private func bind(
+        _ name: String, to key: Fingerprint, in folder: StateFolder
+    ) throws(ChannelError) {
+        let known = boundKey.withLock { $0 }
+        if let known, try folder.knownPeers.key(named: name) != known {
+            throw Self.forgotten(name, known)
+        }
+        guard key != known else { return }
+        try folder.knownPeers.bind(name, to: key)
+        boundKey.withLock { $0 = key }
     }
 
     /// The error for a peer at `endpoint` that shows a key other than the expected one. It contains

@@ -37,9 +37,9 @@ enum PersistentArguments {
             + "start the same command again, with the same --input and --output if it had them. "
             + "Only with these does it know where to continue: standard input is sent from its "
             + "beginning again, and standard output gets what follows. DIR "
-            + "is for one transfer: when everything was sent, standard input is not read, and if "
-            + "bytes wait there at the end, the exit status is 65. With --input, more bytes are "
-            + "refused with status 65. `blesec outbox DIR list` shows what waits. Goes with "
+            + "is for one transfer: once everything was queued for sending, standard input is not "
+            + "read, and if bytes wait there at the end, the exit status is 65. With --input, more "
+            + "bytes are refused with status 65. `blesec outbox DIR list` shows what waits. Goes with "
             + "--persist, one --peer, and --identity or --certificate.")
     static let input = Option(
         name: "--input", value: "FILE",
@@ -127,7 +127,7 @@ enum PersistentArguments {
         let source: InputFile?
         let target: OutputFile?
         do throws(ChannelError) {
-            // When everything was sent, no input is needed.
+            // When everything was queued for sending, no input is needed.
             let sent = try note(notedFiles.sent, of: input, arguments, allowsNoFile: isFinished)
             let written = try note(notedFiles.confirmed, of: output, arguments)
             source = try arguments.value(input).map { path throws(ChannelError) in
@@ -149,7 +149,8 @@ enum PersistentArguments {
             throw error
         }
         if isFinished {
-            Diagnostics.note("the store says that everything was sent before", "finished")
+            Diagnostics.note(
+                "the store says that everything was queued for sending before", "finished")
         }
         let progress = PipeProgress()
         let session = ConnectionSession(

@@ -17,7 +17,7 @@ final class InputFile: Sendable {
     /// Opens the file. `sent` says how far earlier runs have sent it; nil if there were none.
     ///
     /// - Throws: `badKey` when the file is not the file of `sent`, or has fewer bytes than were
-    ///   sent; also when everything was sent before (`isFinished`) and the file now has more bytes.
+    ///   sent; also when everything was queued before (`isFinished`) and the file now has more bytes.
     init(_ path: String, _ sent: FileNote?, isFinished: Bool) throws(ChannelError) {
         self.path = path
         // With O_NONBLOCK, opening a FIFO does not wait for a writer.
@@ -31,8 +31,8 @@ final class InputFile: Sendable {
         if isFinished, file.size != sent?.offset ?? 0 {
             throw ChannelError(
                 .badKey,
-                "the store says that everything was sent, and \(path) has more bytes; use "
-                    + "another directory for another transfer")
+                "the store says that everything was queued for sending, and \(path) has more bytes; "
+                    + "use another directory for another transfer")
         }
     }
 

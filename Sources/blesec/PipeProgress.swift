@@ -6,8 +6,8 @@ internal import Glibc
 /// The progress of a pipe on standard error: one line of the terminal with the bytes in each
 /// direction and their rates, redrawn every second.
 ///
-/// The line is shown only on a terminal, without `--json` and `--quiet`. It is not shown if
-/// standard output is a terminal too, since the line would stand between the peer's bytes.
+/// The line is shown only on a terminal that can redraw it, without `--json` and `--quiet`. It is not
+/// shown if standard output is a terminal too, since the line would stand between the peer's bytes.
 final class PipeProgress: Sendable {
     private struct State: Sendable {
         var sent: UInt64 = 0
@@ -29,8 +29,8 @@ final class PipeProgress: Sendable {
 
     init() {
         isShown =
-            isatty(STDERR_FILENO) == 1 && isatty(STDOUT_FILENO) == 0 && !Diagnostics.isJSON
-            && Diagnostics.verbosity >= 0
+            Terminal.canRedraw(STDERR_FILENO) && isatty(STDOUT_FILENO) == 0
+            && !Diagnostics.isJSON && Diagnostics.verbosity >= 0
     }
 
     /// Shows the line from now on.

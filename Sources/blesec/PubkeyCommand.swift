@@ -8,13 +8,13 @@ enum PubkeyCommand {
         operands: ["FILE"],
         options: IdentityOptions.all + [.json],
         description: [
-            "Reads the private key in FILE and prints the same two lines as `blesec keygen`: "
-                + "`public-key:` and `fingerprint:`.",
+            "Reads the private key in FILE and prints the same three lines as `blesec keygen`: "
+                + "`public-key:`, `noise-hash:` and `fingerprint:`.",
             "FILE is an X25519 or X448 key in PKCS#8 and PEM form, made by `blesec keygen` or by "
                 + "`openssl genpkey`. Only the file's owner may have permission to open FILE.",
         ],
         examples: [
-            "blesec pubkey key": "Print both lines.",
+            "blesec pubkey key": "Print the three lines.",
             "blesec pubkey key | sed -n 's/^fingerprint: //p'":
                 "Print the fingerprint alone, to read it out to the owner of the peer.",
         ],

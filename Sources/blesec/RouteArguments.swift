@@ -8,25 +8,27 @@ struct RouteArguments {
         name: "--listen", help: "Wait for the peer at the endpoint, instead of dialing it.")
 
     let route: PeerRoute
+    /// The time limit for the first channel, which began before bluetoothd was asked.
+    let timeLimit: TimeLimit?
     /// Closes the service or the listener, if there is one.
     let end: @Sendable () async -> Void
 
     /// Starts the service or the listener that the arguments ask for, if any. Without `endpoint`,
-    /// both sides look for each other. A signal ends the wait for bluetoothd.
+    /// both sides look for each other. A signal or the time limit ends the wait for bluetoothd.
     init(
         _ arguments: Arguments, endpoint: String?, _ options: ChannelOptions,
         _ configuration: ChannelConfiguration, _ notes: ConnectionNotes, _ failures: FailureLog,
         _ interruption: Interruption
     ) async throws(ChannelError) {
+        let limit = options.timeLimit?.begun
+        timeLimit = limit
         guard let endpoint else {
             try arguments.refuse([Self.listen], "goes with an ENDPOINT")
             let settings = try NearbyArguments(
                 arguments, service: NearbyArguments.service(arguments),
                 dialsWhenHeardOnce: options.acceptsOnlyCertainPeers)
             let service = try await interruption.cancelling { () async throws(ChannelError) in
-                try await NearbyService.start(
-                    settings.service, configuration: configuration, options: settings.options,
-                    onEvent: notes.onEvent)
+                try await settings.start(configuration, within: limit, onEvent: notes.onEvent)
             }
             await NearbyNotes.advertising(service)
             route = .nearby(service)
@@ -39,9 +41,7 @@ struct RouteArguments {
             otherForms: arguments.has(Self.listen) ? [] : ["peer:NAME", "peer:KEY"])
         guard arguments.has(Self.listen) else {
             route = .dialing { progress throws(ChannelError) in
-                let channel = try await PeerRoute.dial(parsed, configuration, progress)
-                notes.didDial(parsed, linkDescription: channel.linkDescription)
-                return channel
+                try await notes.dial(parsed, configuration, progress)
             }
             end = {}
             return

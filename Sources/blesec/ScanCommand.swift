@@ -7,8 +7,8 @@ internal import Glibc
 enum ScanCommand {
     private static let duration = Option(
         name: "--for", value: "SECONDS",
-        help: "Stop after this time, with exit status 0. By default the scan goes on until a "
-            + "signal ends it.")
+        help: "Stop after this time, with exit status 0, or 75 if bluetoothd has not answered by "
+            + "then. By default the scan goes on until a signal ends it.")
 
     static let command = Command(
         name: "blesec scan", summary: "show the devices nearby that advertise a service",
@@ -44,8 +44,8 @@ enum ScanCommand {
     private static func scan(_ arguments: Arguments) async throws(ChannelError) {
         let service = try NearbyArguments.service(arguments)
         let rescan = try Seconds.read(arguments, NearbyArguments.rescan)
-        let duration = try Seconds.read(arguments, Self.duration)
-        let isTable = !arguments.has(.json) && isatty(STDOUT_FILENO) == 1
+        let limit = try TimeLimit(arguments, duration)?.begun
+        let isTable = !arguments.has(.json) && Terminal.canRedraw(STDOUT_FILENO)
         let list = Locked(PeerList(isTable: isTable))
         if isTable {
             // A message is printed in place of the table, which is drawn again below the message.
@@ -57,14 +57,10 @@ enum ScanCommand {
             }
         }
         defer { Diagnostics.show(by: nil) }
-        let bluetoothd = await Bluetoothd.connect()
-        let adapter: BluetoothAdapter
-        let scan: ServiceScan
-        do throws(DiscoveryError) {
-            adapter = try await bluetoothd.adapter(arguments.value(ChannelOptions.adapter))
-            scan = try await adapter.scan(for: service, anewEvery: rescan)
-        } catch {
-            throw ChannelError(discovery: error)
+        let name = arguments.value(ChannelOptions.adapter)
+        let (bluetoothd, adapter, scan) = try await TimeLimit.askBluetoothd(within: limit) {
+            () async throws(ChannelError) in
+            try await start(on: name, service, rescan)
         }
         let states = Task(executorPreference: EventLoop.shared) {
             var last = await adapter.state
@@ -74,8 +70,8 @@ enum ScanCommand {
             }
         }
         let stop = Task(executorPreference: EventLoop.shared) {
-            guard let duration else { return }
-            try? await EventLoop.shared.sleep(for: duration)
+            guard let limit else { return }
+            try? await limit.wait()
             await bluetoothd.close()
         }
         // The table is drawn at regular intervals, since the peers' ages change all the time.
@@ -113,5 +109,19 @@ enum ScanCommand {
         await bluetoothd.close()
         if let failure { throw failure }
         if Task.isCancelled { throw ChannelError(.cancelled, "the scan was ended") }
+    }
+
+    /// Begins to scan with the adapter of that name, or with the first one that is on.
+    private static func start(
+        on name: String?, _ service: BluetoothUUID, _ rescan: Duration?
+    ) async throws(ChannelError) -> (Bluetoothd, BluetoothAdapter, ServiceScan) {
+        let bluetoothd = await Bluetoothd.connect()
+        do throws(DiscoveryError) {
+            let adapter = try await bluetoothd.adapter(name)
+            let scan = try await adapter.scan(for: service, anewEvery: rescan)
+            return (bluetoothd, adapter, scan)
+        } catch {
+            throw ChannelError(discovery: error)
+        }
     }
 }

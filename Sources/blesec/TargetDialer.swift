@@ -45,10 +45,8 @@ struct TargetDialer: Sendable {
             try arguments.refuse(NearbyArguments.dialing, "goes with service:UUID or peer:KEY")
             dial = { progress throws(ChannelError) in
                 do throws(ChannelError) {
-                    let channel = try await PeerRoute.dial(
+                    return try await notes.dial(
                         endpoint, configuration, progress, isOnlyAttempt: isOnlyAttempt)
-                    notes.didDial(endpoint, linkDescription: channel.linkDescription)
-                    return channel
                 } catch {
                     throw rememberedKey.flatMap {
                         memory.changedKeyError(error, of: $0, at: endpoint)

@@ -1,30 +1,58 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// `--timeout SECONDS`
+/// `--timeout SECONDS`, or another option that limits a time.
 struct TimeLimit: Sendable {
     static let option = Option(
         name: "--timeout", value: "SECONDS",
         help: "Give up, with exit status 75, if no channel is ready within this time. For a "
-            + "listener, the time begins when the listener starts to wait for a peer. By default a "
-            + "listener waits for ever, and each phase of a dial has a limit of its own.")
+            + "listener, the time begins when the listener starts to wait for a peer. The "
+            + "wait for bluetoothd's answer counts. By default a listener waits for ever, and each "
+            + "phase of a dial has a limit of its own.")
+
+    /// What has not happened if there is no channel in time.
+    static let noChannel = "no channel was ready"
 
     let duration: Duration
     private let text: String
+    /// When the time is over; nil if each wait has the whole time.
+    private var end: MonotonicTime?
 
-    /// Reads the option; nil when it was not given.
-    init?(_ arguments: Arguments) throws(ChannelError) {
-        guard let duration = try Seconds.read(arguments, Self.option) else { return nil }
+    /// Reads `option`; nil when it was not given.
+    init?(_ arguments: Arguments, _ option: Option = TimeLimit.option) throws(ChannelError) {
+        guard let duration = try Seconds.read(arguments, option) else { return nil }
         self.duration = duration
-        text = arguments.value(Self.option) ?? ""
+        text = arguments.value(option) ?? ""
+    }
+
+    /// A limit of whole seconds that no option names.
+    init(_ duration: Duration) {
+        self.duration = duration
+        text = String(duration.components.seconds)
+    }
+
+    /// The same limit for several waits together: the time begins now, if it has not begun yet.
+    var begun: TimeLimit {
+        var limit = self
+        limit.end = end ?? EventLoop.shared.now.advanced(by: duration)
+        return limit
+    }
+
+    /// Waits until the time is over.
+    ///
+    /// - Throws: when the task is cancelled.
+    func wait() async throws(CancellationError) {
+        let loop = EventLoop.shared
+        try await loop.sleep(until: end ?? loop.now.advanced(by: duration))
     }
 
     /// Runs `body`, and cancels it when the time is over.
     ///
-    /// - Throws: `timedOut`, whose reason names what was awaited; the error of `body`; `cancelled`
-    ///   if the task is cancelled.
+    /// - Parameter failure: what has not happened by then, such as `no channel was ready`.
+    /// - Throws: `timedOut` with `failure` as the reason; the error of `body`; `cancelled` if the
+    ///   task is cancelled.
     func run<Value: Sendable>(
-        awaiting awaited: String,
+        orFail failure: String,
         _ body: @escaping @Sendable () async throws(ChannelError) -> Value
     ) async throws(ChannelError) -> Value {
         // A result of nil means that the time is over.
@@ -36,9 +64,9 @@ struct TimeLimit: Sendable {
                     return .failure(error)
                 }
             }
-            group.addTask { [duration] in
+            group.addTask {
                 do {
-                    try await EventLoop.shared.sleep(for: duration)
+                    try await wait()
                     return nil
                 } catch {
                     return .failure(ChannelError(.cancelled, "the wait was cancelled"))
@@ -52,16 +80,25 @@ struct TimeLimit: Sendable {
             return first
         }
         guard let result else {
-            throw ChannelError(.timedOut, "no \(awaited) was ready within \(text) s")
+            throw ChannelError(.timedOut, "\(failure) within \(text) s")
         }
         return try result.get()
+    }
+
+    /// Runs `body`, which asks bluetoothd, within a limit if there is one.
+    static func askBluetoothd<Value: Sendable>(
+        within limit: TimeLimit?,
+        _ body: @escaping @Sendable () async throws(ChannelError) -> Value
+    ) async throws(ChannelError) -> Value {
+        guard let limit else { return try await body() }
+        return try await limit.run(orFail: "bluetoothd did not answer", body)
     }
 
     /// Waits until the connection has its first channel or is closed, or the task is cancelled.
     /// Returns the error `timedOut` if the time is over before that, and otherwise nil.
     func failure(awaitingChannelOf connection: PeerConnection) async -> ChannelError? {
         do throws(ChannelError) {
-            try await run(awaiting: "channel") { () async throws(ChannelError) in
+            try await run(orFail: Self.noChannel) { () async throws(ChannelError) in
                 for await status in await connection.states() where status.state == .connected {
                     return
                 }

@@ -263,6 +263,24 @@ struct AppearanceTests {
     }
 
     @Test(
+        "an acceptor that shows the dialer's own certificate, without its key, gets the same alert")
+    func ownCertificateWithoutKey() throws {
+        let setup = try Refusable.Setup()
+        let behaviour = try setup.issue(
+            TestAuthority.deviceExtensions("rogue"),
+            newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        var configuration = try setup.configuration()
+        configuration.tls = try TLSContext(
+            identity: setup.authority.identity("rogue"), authorities: setup.authority.authorities())
+        try Self.forgeKey("rogue", setup)
+        let peer = try MaliciousTLSPeer(
+            .acceptor, behaviour, in: setup.authority.folder, victim: configuration)
+        try peer.run()
+        #expect(peer.alert == 51)
+        #expect(peer.endLinkReturningVictimFailure()?.code == .authenticationFailed)
+    }
+
+    @Test(
         "the certificate alerts of a side have equal lengths; an acceptor's are sealed; a dialer's are sealed with OpenSSL 3.5, but in clear with 3.0"
     )
     func alerts() throws {

@@ -240,7 +240,7 @@ private struct AttackFixture {
         configuration.presharedKeys = psks
         configuration.allowsExposedIdentity = true
         // Each side gets its own set of pending dials, as on two devices. With the set that a
-        // process shares, the acceptor could refuse the first message as a dial of its own process.
+        // process shares, the two sides could recognize each other as one device.
         configuration.pendingDials = PendingDials()
         return configuration
     }

@@ -174,6 +174,12 @@ struct ConfigurationTests {
             $0.protocols = [ik]
             $0.trust = .anyone
         }
+        // The same key twice is one key, and a fingerprint beside it changes nothing.
+        let key = try PeerKey(publicKey: IdentityKey.generate().publicKey)
+        var configuration = try PinnedPeers().configuration(.dialer)
+        configuration.protocols = [ik]
+        configuration.trust = .pinned([key, PeerKey(fingerprint: key.fingerprint), key])
+        try configuration.validate(for: .dialer)
     }
 
     @Test(
@@ -190,25 +196,35 @@ struct ConfigurationTests {
             $0.mode = .direct
             $0.protocols = [Self.xx, "Noise_XX_25519_AESGCM_SHA256"]
         }
-        for prologue in ["blesec/1", "blesec/1 accept", "blesec/10"] {
+        for prologue in ["blesec/1", "blesec/1 accept", "blesec/10", "12blesec/1"] {
             try Self.expectRefused {
                 $0.mode = .direct
                 $0.prologue = Array(prologue.utf8)
             }
         }
+        for prologue in ["", "blesec", "1blesec/1", "123blesec/1"] {
+            var configuration = try PinnedPeers().configuration(.dialer)
+            configuration.mode = .direct
+            configuration.prologue = Array(prologue.utf8)
+            try configuration.validate(for: .dialer)
+        }
     }
 
-    @Test("a dial with a pinned low-order key fails, since the key gives no shared secret")
-    func lowOrder() throws {
-        // The points with the u-coordinates 0 (order 2) and 1 (order 4).
-        for coordinate in [UInt8(0), 1] {
-            let point = [coordinate] + [UInt8](repeating: 0, count: 31)
-            var configuration = try PinnedPeers().configuration(.dialer)
-            configuration.trust = .pinned([try PeerKey(publicKey: point)])
-            configuration.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
-            #expect(throws: ChannelError(.authenticationFailed, "")) {
-                _ = try MachinePair(
-                    dialer: configuration, acceptor: PinnedPeers().configuration(.acceptor))
+    @Test("direct mode takes no prologue of negotiated mode")
+    func negotiatedPrologues() throws {
+        var transcript = NegotiationTranscript(context: [1, 2, 3])
+        transcript.hello = try Hello(offers: [Self.xx]).encoded
+        transcript.early = [UInt8](repeating: 4, count: 32)
+        let answers: [Answer] = [
+            Answer(.accept), Answer(.fallback, index: 1), Answer(.switch, index: 1),
+            Answer(.refused), Answer(.busy),
+        ]
+        for answer in answers {
+            transcript.answer = answer.encoded
+            let prologue = transcript.prologue(for: answer.status)
+            try Self.expectRefused(.dialer, "\(answer.status)") {
+                $0.mode = .direct
+                $0.prologue = prologue
             }
         }
     }

@@ -233,7 +233,7 @@ struct PairingTests {
     }
 
     @Test(
-        "a wrong code is reported on both sides with the peer's key, and neither side stores the other",
+        "a wrong code is reported on both sides with the peer's key, and neither side stores the other, not even as pending",
         arguments: [Way.code, .codeOverTLS])
     func wrongCode(way: Way) async throws {
         let meeting = try Meeting()
@@ -247,7 +247,28 @@ struct PairingTests {
         #expect(Self.claimedKey(results[.acceptor]) == meeting.alice.fingerprint(way))
         #expect(Self.claimedKey(results[.dialer]) == meeting.bob.fingerprint(way))
         #expect(try meeting.alice.keysByName().isEmpty && meeting.bob.keysByName().isEmpty)
+        // Alice has kept Bob as pending, and has forgotten him when he refused.
+        #expect(try meeting.alice.store.pendingPeers().isEmpty)
         #expect(try meeting.bob.store.pendingPeers().isEmpty)
+        await meeting.loop.shutdown()
+    }
+
+    @Test("a pairing that fails before it keeps anything leaves an earlier pending key in place")
+    func earlierPendingKey() async throws {
+        let meeting = try Meeting()
+        let earlier = TrustPolicy.PendingPeer(
+            name: "bob", key: meeting.bob.fingerprint(.code),
+            transcript: [UInt8](repeating: 7, count: TrustPolicy.PendingPeer.transcriptLength),
+            isVerified: true)
+        try meeting.alice.store.keepPending(earlier)
+        let results = await meeting.meet(
+            meeting.configuration(
+                meeting.alice, .code(TrustPolicy.PairingCode()), .code, name: "bob"),
+            meeting.configuration(
+                meeting.bob, .comparison { _ in true }, .comparison, name: "alice"))
+        #expect(Self.errorCode(results[.dialer]) == .untrusted)
+        #expect(Self.errorCode(results[.acceptor]) == .untrusted)
+        #expect(try meeting.alice.store.pendingPeers() == [earlier])
         await meeting.loop.shutdown()
     }
 

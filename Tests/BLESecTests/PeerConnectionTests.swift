@@ -440,6 +440,122 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
+    /// What ends a channel before the peer's program has taken a message.
+    enum EarlyEnd: CaseIterable { case abort, failure, cut, replacement }
+
+    @Test(
+        "closing reports messages that were lost before, whatever has ended their channel",
+        arguments: EarlyEnd.allCases)
+    func closesAfterEarlierLoss(_ end: EarlyEnd) async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
+        #expect(await connection.offer(acceptor))
+        let pending = try await connection.send([1])
+        await fixture.clock.settle()
+        var peerClosing: Task<Void, any Error>?
+        switch end {
+        case .abort: await connection.abort()
+        case .failure: await connection.shut(ChannelError(.configuration, ""))
+        case .cut:
+            await dialer.abort()
+            await fixture.clock.settle()
+            #expect(await connection.current == nil)
+        case .replacement:
+            // A channel that begins more than two seconds after the older one was ready replaces it.
+            await fixture.clock.advance(by: .seconds(30))
+            let newer = try await fixture.channels()
+            #expect(await connection.offer(newer.acceptor))
+            peerClosing = Task(executorPreference: fixture.loop) { try await newer.dialer.close() }
+        }
+        let closing = Task(executorPreference: fixture.loop) { try await connection.close() }
+        // The newer channel is closed without an error.
+        if let peerClosing { await fixture.advance(until: peerClosing) }
+        #expect(await failure(of: closing) == .unacknowledged)
+        await #expect(throws: ChannelError(.unacknowledged, "")) { try await connection.leave() }
+        #expect(await pending.delivery() == .unknown)
+        await dialer.abort()
+        await fixture.finish()
+    }
+
+    /// How the first of two calls that close a connection ends.
+    enum FirstCall: CaseIterable { case isCancelled, timesOut, goesOn }
+
+    @Test(
+        "a second call that closes a connection throws the error with which the channel has ended",
+        arguments: FirstCall.allCases)
+    func closesTwice(_ firstCall: FirstCall) async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
+        #expect(await connection.offer(acceptor))
+        func close() -> Task<Void, any Error> {
+            Task(executorPreference: fixture.loop) {
+                try await connection.close(within: .seconds(1))
+            }
+        }
+        let first = close()
+        await fixture.clock.settle()
+        if firstCall == .isCancelled { first.cancel() }
+        // The peer sends no end.
+        if firstCall == .timesOut { await fixture.clock.advance(by: .seconds(2)) }
+        let second = close()
+        await fixture.clock.settle()
+        await dialer.abort()
+        let expected: ChannelError.Code = firstCall == .timesOut ? .timedOut : .truncated
+        let firstExpected: ChannelError.Code = firstCall == .isCancelled ? .cancelled : expected
+        #expect(await failure(of: first) == firstExpected)
+        #expect(await failure(of: second) == expected)
+        await fixture.finish()
+    }
+
+    @Test("a cancelled close throws, although only an earlier channel is still being closed")
+    func cancelledWithoutLink() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
+        #expect(await connection.offer(acceptor))
+        _ = try await connection.send([1])
+        // The peer ends without having taken the message.
+        try await dialer.finish()
+        await fixture.clock.settle()
+        #expect(await connection.current == nil)
+        let cancelled = Task(executorPreference: fixture.loop) { try await connection.close() }
+        await fixture.clock.settle()
+        cancelled.cancel()
+        #expect(await failure(of: cancelled) == .cancelled)
+        #expect(try await dialer.receive() == [1])
+        try await dialer.close()
+        try await connection.close()
+        await fixture.finish()
+    }
+
+    @Test(
+        "a call that waits for a message receives that of an offered channel that is not used first",
+        arguments: [false, true])
+    func offeredWhileReceiving(isEnding: Bool) async throws {
+        let fixture = try ChannelFixture()
+        var pairs = [try await fixture.channels(), try await fixture.channels()]
+        let hashes = [await pairs[0].acceptor.handshakeHash, await pairs[1].acceptor.handshakeHash]
+        // Of two channels that were made at the same time, the one with the lower hash stays.
+        if hashes[1].lexicographicallyPrecedes(hashes[0]) { pairs.swapAt(0, 1) }
+        let (used, other) = (pairs[0], pairs[1])
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
+        #expect(await connection.offer(used.acceptor))
+        let waiting = Task(executorPreference: fixture.loop) { try await connection.receive() }
+        try await other.dialer.send([1])
+        await fixture.clock.settle()
+        if isEnding { try await other.acceptor.finish() }
+        #expect(await connection.offer(other.acceptor) == false)
+        try await used.dialer.send([2])
+        #expect(try await waiting.value == [1])
+        await other.dialer.abort()
+        #expect(try await connection.receive() == [2])
+        await connection.shut(nil)
+        await used.dialer.abort()
+        await fixture.finish()
+    }
+
     @Test(
         "an offered channel that this side is ending does not block the messages of the channel in use"
     )

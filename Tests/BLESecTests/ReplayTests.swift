@@ -103,14 +103,14 @@ struct ReplayTests {
 
     @Test(
         "a dialer and an acceptor with the same identity key never become ready",
-        arguments: ["Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"],
-        [true, false])
-    func ownIdentity(offer: String, sharesDials: Bool) throws {
+        arguments: ["XX", "IK", "KK", "IX", "XX1", "X1X1"], [true, false])
+    func ownIdentity(pattern: String, sharesDials: Bool) throws {
         let identity = try IdentityKey.generate()
         func configuration() throws -> ChannelConfiguration {
             var configuration = ChannelConfiguration(
                 identity: identity, trust: .pinned([try PeerKey(publicKey: identity.publicKey)]))
-            configuration.protocols = [offer]
+            configuration.protocols = ["Noise_\(pattern)_25519_ChaChaPoly_SHA256"]
+            configuration.allowsExposedIdentity = true
             // Two processes, or two devices with a copied key, do not know each other's dials.
             if !sharesDials { configuration.pendingDials = PendingDials() }
             return configuration
@@ -119,30 +119,220 @@ struct ReplayTests {
         #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
         let failures = [run.dialer.failure, run.acceptor.failure]
         #expect(failures.contains(.selfConnection))
-        // In one process the acceptor refuses the first message. The dialer sees only the end of
-        // its link, but knows the reason.
+        // In one process the dialer recognizes the acceptor's answer. The acceptor sees only the
+        // end of its link, but knows the reason.
         if sharesDials { #expect(failures == [.selfConnection, .selfConnection]) }
     }
 
     @Test(
-        "a device that dials itself in direct mode gets the error selfConnection on both sides",
-        arguments: [
-            "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_NN_25519_ChaChaPoly_SHA256", "TLS1.3",
-        ])
-    func ownDirectDial(offer: String) throws {
-        let isTLS = offer == "TLS1.3"
-        var configuration =
-            try isTLS
-            ? CertificateFixture.shared().configuration(.dialer)
-            : PinnedPeers().configurations(offer).dialer
-        if offer.contains("NN") { configuration.identity = nil }
-        configuration.protocols = [offer]
+        "a device that dials itself gets the error selfConnection on both sides, in every pattern",
+        arguments: [ChannelConfiguration.Mode.negotiated, .direct])
+    func ownDialInEveryPattern(mode: ChannelConfiguration.Mode) throws {
+        let identity = try IdentityKey.generate()
+        let own = try PeerKey(publicKey: identity.publicKey)
+        let psk = try ConfigurationTests.psk()
+        for properties in SourceProperties.all where !properties.isOneWay {
+            for variant in [
+                properties, properties.withPSKs([0]),
+                properties.withPSKs([properties.handshake.count]),
+            ] {
+                let pattern = try ProtocolName(variant.protocolName).pattern
+                func configuration(provesPeer: Bool) -> ChannelConfiguration {
+                    var configuration = ChannelConfiguration(
+                        identity: identity, trust: provesPeer ? .pinned([own]) : .anyone)
+                    configuration.protocols = [variant.protocolName]
+                    configuration.mode = mode
+                    configuration.presharedKeys = [psk]
+                    configuration.allowsExposedIdentity = true
+                    return configuration
+                }
+                let dialer = configuration(provesPeer: pattern.authenticates(.responder))
+                let acceptor = configuration(provesPeer: pattern.authenticates(.initiator))
+                let run = try AttackRun((dialer, acceptor))
+                #expect(run.dialer.failure == .selfConnection, "\(variant.protocolName)")
+                #expect(run.acceptor.failure == .selfConnection, "\(variant.protocolName)")
+                #expect(!run.dialer.wasReady)
+                // In direct mode an acceptor is ready after its answer, if that is the last message
+                // and the dialer has nothing to prove.
+                let isReadyAtOnce =
+                    mode == .direct && pattern.messages.count == 2
+                    && pattern.isProven(.initiator, after: 2)
+                #expect(run.acceptor.wasReady == isReadyAtOnce, "\(variant.protocolName)")
+            }
+        }
+    }
+
+    @Test("a device that dials itself over TLS in direct mode gets selfConnection on both sides")
+    func ownDirectTLSDial() throws {
+        var configuration = try CertificateFixture.shared().configuration(.dialer)
         configuration.mode = .direct
-        let pair = try MachinePair(dialer: configuration, acceptor: configuration)
-        pair.run()
-        #expect(pair.acceptor.outcome?.code == .selfConnection)
-        pair.dialer.linkEnded(nil, now: pair.now)
-        #expect(pair.dialer.outcome?.code == .selfConnection)
+        for piece in [1, 20, 65_536] {
+            let pair = try MachinePair(dialer: configuration, acceptor: configuration)
+            pair.run(piece: piece)
+            #expect(pair.dialer.outcome?.code == .selfConnection)
+            pair.acceptor.linkEnded(nil, now: pair.now)
+            #expect(pair.acceptor.outcome?.code == .selfConnection)
+        }
+    }
+
+    @Test(
+        "a device that dials itself with a message to another key gets selfConnection on both sides",
+        arguments: [ChannelConfiguration.Mode.negotiated, .direct])
+    func ownUnreadableDial(mode: ChannelConfiguration.Mode) throws {
+        // Both sides use the dialer's configuration, which pins the acceptor's key.
+        var configuration = try PinnedPeers().configurations("Noise_IK_25519_ChaChaPoly_SHA256")
+            .dialer
+        configuration.mode = mode
+        let run = try AttackRun((configuration, configuration))
+        #expect(run.dialer.failure == .selfConnection)
+        #expect(run.acceptor.failure == .selfConnection)
+        #expect(run.sent[.acceptor] == [])
+    }
+
+    @Test(
+        "a device that dials itself and answers with a switch or a fallback gets selfConnection on both sides"
+    )
+    func ownDialWithOtherOffer() throws {
+        let pinned = try PinnedPeers()
+        let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
+        for (first, status) in [
+            ("Noise_XX_25519_AESGCM_SHA256", Answer.Status.switch),
+            ("Noise_IK_25519_ChaChaPoly_SHA256", .fallback),
+        ] {
+            let dialer = try pinned.configuration(.dialer, [first, xx])
+            let acceptor = try pinned.configuration(.dialer, [xx])
+            let run = try AttackRun((dialer, acceptor))
+            #expect(run.dialer.failure == .selfConnection)
+            #expect(run.acceptor.failure == .selfConnection)
+            let sent = run.sent[.acceptor, default: []]
+            let answer = try Answer(prefixOf: sent.span, offerCount: 2)
+            #expect(answer?.status == status)
+        }
+    }
+
+    @Test(
+        "a first message that is replayed to the device that has sent it is answered like any other",
+        arguments: ["XX", "IX", "NN", "NNpsk0", "KN", "IK", "IK, XX"])
+    func replayedToOwnListener(patterns: String) throws {
+        let pinned = try PinnedPeers()
+        let key = try PeerKey(publicKey: pinned.acceptor.publicKey)
+        let psk = try ConfigurationTests.psk()
+        func configuration(
+            _ identity: IdentityKey?, _ mode: ChannelConfiguration.Mode, isDialer: Bool
+        ) -> ChannelConfiguration {
+            let needsKey = patterns.hasPrefix("IK") || (!isDialer && patterns == "KN")
+            var configuration = ChannelConfiguration(
+                identity: identity, trust: needsKey ? .pinned([key]) : .anyone)
+            configuration.protocols = patterns.split(separator: ", ").map {
+                "Noise_\($0)_25519_ChaChaPoly_SHA256"
+            }
+            configuration.mode = mode
+            configuration.presharedKeys = [psk]
+            configuration.allowsExposedIdentity = true
+            return configuration
+        }
+        let modes: [ChannelConfiguration.Mode] =
+            patterns.contains(",") ? [.negotiated] : [.negotiated, .direct]
+        for mode in modes {
+            for hasKey in patterns.contains("NN") ? [true, false] : [true] {
+                let own = hasKey ? pinned.dialer : nil
+                var dialer = ChannelMachine(
+                    role: .dialer, configuration: configuration(own, mode, isDialer: true),
+                    maximumSDU: 8_192, now: 1)
+                try dialer.begin()
+                let flight = dialer.transmit(now: 1)
+                // The dialer's own listener, and another one.
+                let listeners: [IdentityKey?] = [own, try IdentityKey.generate()]
+                var lengths: [Int] = []
+                for identity in listeners {
+                    var listener = ChannelMachine(
+                        role: .acceptor,
+                        configuration: configuration(identity, mode, isDialer: false),
+                        maximumSDU: 8_192, now: 1)
+                    try listener.begin()
+                    listener.arrive(flight, now: 1)
+                    lengths.append(listener.transmit(now: 1).count)
+                    // Neither listener can read IK's message, which is for a third key.
+                    let isOver = listener.isOver
+                    #expect(isOver == (patterns == "IK"))
+                }
+                #expect(lengths[0] == lengths[1])
+                #expect((lengths[0] == 0) == (patterns == "IK"))
+                let isDialerOver = dialer.isOver
+                #expect(!isDialerOver)
+            }
+        }
+    }
+
+    @Test("a first TLS flight that is replayed to the device that has sent it is answered")
+    func replayedTLSToOwnListener() throws {
+        for mode in [ChannelConfiguration.Mode.negotiated, .direct] {
+            var configuration = try CertificateFixture.shared().configuration(.dialer)
+            configuration.mode = mode
+            let pair = try MachinePair(dialer: configuration, acceptor: configuration)
+            pair.deliver(pair.take(.dialer), to: .acceptor)
+            #expect(!pair.take(.acceptor).isEmpty)
+            #expect(pair.acceptor.outcome == nil)
+            // Whoever replays the flight cannot go on.
+            pair.passTime(.seconds(10))
+            #expect(pair.acceptor.outcome?.code == .timedOut)
+        }
+    }
+
+    @Test("a hello with the first message of the listener's own dial is refused like any other")
+    func ownMessageInOtherHello() throws {
+        let pinned = try PinnedPeers()
+        let pair = try MachinePair(
+            dialer: pinned.configuration(.dialer), acceptor: pinned.configuration(.dialer))
+        let early = try #require(pair.dialer.stage as? Negotiation).transcript.early
+        let hello = try Hello(offers: ["Noise_XX_25519_AESGCM_SHA256"])
+        pair.deliver(hello.encoded + MaliciousNoisePeer.framed(early), to: .acceptor)
+        let sent = pair.take(.acceptor)
+        let answer = try Answer(prefixOf: sent.span, offerCount: 1)
+        #expect(answer?.status == .refused)
+    }
+
+    @Test(
+        "a peer that claims this side's own key is treated like one that claims any other, until it proves the key",
+        arguments: [("XX1", ChannelRole.dialer), ("X1X1", .dialer), ("IX", .acceptor)])
+    func claimedOwnKey(pattern: String, role: ChannelRole) throws {
+        let name = try ProtocolName("Noise_\(pattern)_25519_ChaChaPoly_SHA256")
+        let victim = try IdentityKey.generate()
+        var lengths: [Int] = []
+        for claimed in [victim, try IdentityKey.generate()] {
+            var configuration = ChannelConfiguration(identity: victim, trust: .anyone)
+            configuration.protocols = [name.description]
+            configuration.allowsExposedIdentity = true
+            var machine = ChannelMachine(
+                role: role, configuration: configuration, maximumSDU: 8_192, now: 1)
+            try machine.begin()
+            let keys = Impostor.Keys(
+                shown: claimed.publicKey, own: try DHKeyPair.generate(.x25519),
+                victim: victim.publicKey)
+            var transcript = NegotiationTranscript(context: [])
+            let impostor: Impostor
+            if role == .dialer {
+                let flight = machine.transmit(now: 1)
+                transcript.hello = try #require(try Hello(prefixOf: flight.span)).encoded
+                impostor = try Impostor(
+                    name, .responder, prologue: transcript.prologue(for: .accept), keys: keys)
+                try impostor.read(Array(flight.dropFirst(transcript.hello.count + 2)))
+                let message = MaliciousNoisePeer.framed(try impostor.write())
+                machine.arrive(Answer(.accept).encoded + message, now: 1)
+            } else {
+                transcript.hello = try Hello(offers: [name.description]).encoded
+                impostor = try Impostor(
+                    name, .initiator, prologue: transcript.prologue(for: .accept), keys: keys)
+                let message = MaliciousNoisePeer.framed(try impostor.write())
+                machine.arrive(transcript.hello + message, now: 1)
+            }
+            lengths.append(machine.transmit(now: 1).count)
+            // The impostor does not have the key that it claims, so it can seal nothing.
+            machine.arrive(MaliciousNoisePeer.framed([UInt8](repeating: 1, count: 100)), now: 1)
+            let failure = machine.outcome?.code
+            #expect(failure == .authenticationFailed)
+        }
+        #expect(lengths[0] == lengths[1] && lengths[0] > 0)
     }
 
     @Test("a hello that also reaches the dialer's own listener does not change how the dial ends")
@@ -157,12 +347,15 @@ struct ReplayTests {
         try ownAcceptor.begin()
         let hello = pair.take(.dialer)
         ownAcceptor.arrive(hello, now: pair.now)
-        #expect(ownAcceptor.outcome?.code == .selfConnection)
+        let ownAnswer = ownAcceptor.transmit(now: pair.now)
+        #expect(!ownAnswer.isEmpty)
         // The peer answers as well. How the dial ends depends on the peer alone.
         pair.deliver(hello, to: .acceptor)
         pair.deliver(pair.take(.acceptor), to: .dialer)
         pair.dialer.linkEnded(nil, now: pair.now)
         #expect(pair.dialer.outcome?.code == .truncated)
+        ownAcceptor.linkEnded(nil, now: pair.now)
+        #expect(ownAcceptor.outcome?.code == .truncated)
     }
 
     @Test("a device without an identity detects by the ephemeral key that it has dialed itself")

@@ -388,6 +388,57 @@ struct PairingExchangeTests {
     }
 
     @Test(
+        "if the name gets another key during the last confirmations, the side gives up, and nothing stays pending",
+        arguments: Way.allCases, [ChannelRole.dialer, .acceptor])
+    func nameTakenMeanwhile(way: Way, role: ChannelRole) async throws {
+        let (alice, bob, eve) = (try PairingDevice(), try PairingDevice(), try PairingDevice())
+        let ways = try way.ways(bob)
+        let (device, name, peer) = role == .dialer ? (alice, "bob", bob) : (bob, "alice", alice)
+        var run = PairingRun()
+        run.tamper = { _, sender, payload in
+            if sender == .acceptor, payload.first == PairingStep.confirm.rawValue {
+                device.store.content.withLock { $0.names[name] = eve.key }
+            }
+            return payload
+        }
+        let outcome = try await run.pair(alice, ways.dialer, bob, ways.acceptor)
+        var error = try #require(outcome.errors[role])
+        #expect(error.code == .untrusted && !outcome.complete.contains(role))
+        #expect(error.reason.contains("\(name) is known with \(eve.key)"))
+        #expect(error.reason.contains("choose another name, and pair again"))
+        #expect(device.names == [name: eve.key] && device.pending.isEmpty)
+        error.claimed = peer.claim
+        let ownWay = role == .dialer ? ways.dialer : ways.acceptor
+        // By a comparison, an acceptor never gives up by itself.
+        #expect(ownWay.isOver(after: error, as: role) == (role == .dialer || way != .comparison))
+    }
+
+    @Test("the error with which a listener gives up says how often its code can be tried then")
+    func triesInFinalError() async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        let way = TrustPolicy.Pairing.code(try TrustPolicy.PairingCode("123456"))
+        var errors: [ChannelError] = []
+        for _ in 0..<3 {
+            let outcome = try await PairingRun().pair(
+                alice, .code(try TrustPolicy.PairingCode("654321")), bob, way)
+            errors.append(try #require(outcome.errors[.acceptor]))
+            if errors.count < 3 { #expect(way.finalError(after: errors[0], as: .acceptor) == nil) }
+        }
+        #expect(errors[0].reason.contains("this code can be tried 2 more times"))
+        // A link may report its failure only after other links have used the remaining tries.
+        for error in errors {
+            let reason = try #require(way.finalError(after: error, as: .acceptor)).reason
+            #expect(reason.hasPrefix("the codes differ: "), "\(reason)")
+            #expect(reason.hasSuffix("; this code cannot be tried again, make a new one"))
+        }
+        let late = try await PairingRun().pair(
+            alice, .code(try TrustPolicy.PairingCode("123456")), bob, way)
+        let refusal = try #require(late.errors[.acceptor])
+        #expect(way.finalError(after: refusal, as: .acceptor)?.reason == refusal.reason)
+        #expect(way.finalError(after: ChannelError(.truncated, ""), as: .acceptor) == nil)
+    }
+
+    @Test(
         "a peer whose key is kept as pending cannot complete a pairing whose code it did not know")
     func pendingOfAttacker() async throws {
         // Eve's code is wrong. Alice keeps Eve's key as pending before she sends her confirmation.
@@ -425,6 +476,32 @@ struct PairingExchangeTests {
         #expect(last.errors[.acceptor]?.reason.contains("the codes differ") == true)
         #expect(last.complete.isEmpty && secondAlice.names.isEmpty)
         #expect(secondAlice.pending.map(\.isVerified) == [false])
+    }
+
+    @Test("an exchange that fails leaves a pending entry that another exchange has made meanwhile")
+    func entryOfAnotherExchange() async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        var run = PairingRun()
+        run.recordsBeforeCut = 5
+        let ways = try Way.code.ways(bob)
+        _ = try await run.pair(alice, ways.dialer, bob, ways.acceptor)
+        let other = TrustPolicy.PendingPeer(
+            name: "alice", key: alice.key, transcript: [UInt8](repeating: 7, count: 32),
+            isVerified: true)
+        // In Alice's next run with Bob, her proof is changed. Before Bob has it, another exchange
+        // replaces his entry.
+        var later = PairingRun()
+        later.tamper = { _, role, payload in
+            guard role == .dialer, payload.first == PairingStep.settle.rawValue else {
+                return payload
+            }
+            bob.store.content.withLock { $0.pending[alice.key] = other }
+            return payload.dropLast() + [payload[32] ^ 1]
+        }
+        let next = try Way.code.ways(bob)
+        let outcome = try await later.pair(alice, next.dialer, bob, next.acceptor)
+        #expect(outcome.errors[.acceptor]?.code == .untrusted)
+        #expect(bob.pending == [other])
     }
 
     @Test("a peer that is known or pending under another name gets no new name without the code")

@@ -30,6 +30,9 @@ final class PairingStore: TrustStore {
     }
 
     func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+        if let bound = try self.key(named: name), bound != key {
+            throw ChannelError(.untrusted, "\(name) is known with \(bound)")
+        }
         try change { $0.names[name] = key }
     }
 

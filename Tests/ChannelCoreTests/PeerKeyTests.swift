@@ -50,6 +50,49 @@ struct PeerKeyTests {
         #expect(Fingerprint("SHA256:" + String(repeating: "A", count: 42) + "B") == nil)
     }
 
+    @Test("a public key of low order is refused, since no private key has it")
+    func lowOrder() {
+        func point(_ first: UInt8, _ curve: Curve) -> [UInt8] {
+            [first] + [UInt8](repeating: 0, count: curve.keyLength - 1)
+        }
+        // The u-coordinates 0, 1 and -1, and the two of order 8 on Curve25519.
+        var minusOne25519 = [UInt8](repeating: 0xFF, count: 32)
+        (minusOne25519[0], minusOne25519[31]) = (0xEC, 0x7F)
+        var minusOne448 = [UInt8](repeating: 0xFF, count: 56)
+        (minusOne448[0], minusOne448[28]) = (0xFE, 0xFE)
+        let points: [(curve: Curve, bytes: [UInt8])] = [
+            (.x25519, point(0, .x25519)), (.x25519, point(1, .x25519)),
+            (.x25519, minusOne25519),
+            (
+                .x25519,
+                [
+                    0xE0, 0xEB, 0x7A, 0x7C, 0x3B, 0x41, 0xB8, 0xAE, 0x16, 0x56, 0xE3, 0xFA, 0xF1,
+                    0x9F, 0xC4, 0x6A, 0xDA, 0x09, 0x8D, 0xEB, 0x9C, 0x32, 0xB1, 0xFD, 0x86, 0x62,
+                    0x05, 0x16, 0x5F, 0x49, 0xB8, 0x00,
+                ]
+            ),
+            (
+                .x25519,
+                [
+                    0x5F, 0x9C, 0x95, 0xBC, 0xA3, 0x50, 0x8C, 0x24, 0xB1, 0xD0, 0xB1, 0x55, 0x9C,
+                    0x83, 0xEF, 0x5B, 0x04, 0x44, 0x5C, 0xC4, 0x58, 0x1C, 0x8E, 0x86, 0xD8, 0x22,
+                    0x4E, 0xDD, 0xD0, 0x9F, 0x11, 0x57,
+                ]
+            ),
+            (.x448, point(0, .x448)), (.x448, point(1, .x448)), (.x448, minusOne448),
+        ]
+        for (curve, bytes) in points {
+            let isCanonical = curve.isCanonical(bytes.span)
+            #expect(isCanonical)
+            let error = #expect(throws: ChannelError(.badKey, "")) {
+                try PeerKey(publicKey: bytes, curve: curve)
+            }
+            #expect(error?.reason.contains("no private key has this public key") == true)
+            let text = Base64.encode(bytes, padded: true)
+            #expect(throws: ChannelError(.badKey, "")) { try PeerKey(parsing: text) }
+        }
+    }
+
     @Test("a public key that is not canonical is refused")
     func notCanonical() {
         // 2^255 − 19, which RFC 7748 would decode as 0.

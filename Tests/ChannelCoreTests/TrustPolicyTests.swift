@@ -116,6 +116,50 @@ struct TrustPolicyTests {
         #expect(try store.key(named: "phone") == first.fingerprint)
     }
 
+    @Test("a policy with a condition admits a peer only if both admit it, and if the store answers")
+    func condition() async throws {
+        let store = Store()
+        let (peer, other) = (try Self.newIdentity(), try Self.newIdentity())
+        let key = try #require(peer.fingerprint)
+        try store.bind("phone", to: key)
+        let isReadable = Locked(true)
+        let condition: TrustPolicy.Condition = { claimed throws(ChannelError) in
+            guard isReadable.withLock({ $0 }) else { throw ChannelError(.badKey, "a bad line") }
+            return try store.key(named: "phone") == claimed.fingerprint
+                ? .admit : .refuse("forgotten")
+        }
+        func admits(_ policy: TrustPolicy, _ identity: PeerIdentity) async throws -> Bool {
+            guard case .ask(let evaluate) = policy.decide(ClaimedIdentity(identity)) else {
+                return Self.admits(policy, identity)
+            }
+            guard case .admit = try await evaluate(ClaimedIdentity(identity)) else { return false }
+            return true
+        }
+        let asking = TrustPolicy.asking { _ in .admit }.requiring(condition)
+        let policies = [
+            TrustPolicy.pinned(key).requiring(condition), .anyone.requiring(condition), asking,
+            .firstUse(store, name: "phone").requiring(condition),
+        ]
+        for policy in policies {
+            #expect(try await admits(policy, peer))
+            #expect(try await !admits(policy, other))
+            #expect(try await !admits(policy, .anonymous))
+        }
+        let pinned = TrustPolicy.pinned(try #require(other.fingerprint))
+        for rule in [pinned, .firstUse(store, name: "x")] {
+            #expect(Self.admits(rule, other) && !Self.admits(rule.requiring(condition), other))
+        }
+        let refusing = TrustPolicy.asking { _ in .refuse("no") }.requiring(condition)
+        #expect(try await !admits(refusing, peer))
+        // The name has been removed, and another one has the key.
+        store.names.withLock { $0 = ["tablet": key] }
+        for policy in policies { #expect(try await !admits(policy, peer)) }
+        store.names.withLock { $0 = ["phone": key] }
+        isReadable.withLock { $0 = false }
+        for policy in policies.prefix(2) { #expect(!Self.admits(policy, peer)) }
+        await #expect(throws: ChannelError(.badKey, "")) { try await admits(asking, peer) }
+    }
+
     @Test("a listener enrols new peers only in an open window, up to the window's number of peers")
     func window() throws {
         let store = Store()

@@ -263,8 +263,14 @@ struct CertificateAuthorityTests {
 
     @Test(
         "a key that TLS 1.3 cannot sign with is refused",
+        arguments: [["X25519"], ["EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"]])
+    func unusableKeys(_ algorithm: [String]) throws {
+        try expectRefusal(of: algorithm, "holds a key that TLS 1.3 cannot sign with: use")
+    }
+
+    @Test(
+        "a key that peers refuse since it is too weak or unusually large is refused",
         arguments: [
-            ["X25519"], ["EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"],
             ["RSA", "-pkeyopt", "rsa_keygen_bits:1024"],
             ["RSA", "-pkeyopt", "rsa_keygen_bits:2040"],
             ["RSA", "-pkeyopt", "rsa_keygen_bits:4104"],
@@ -273,16 +279,22 @@ struct CertificateAuthorityTests {
                 "rsa_keygen_pubexp:4294967311",
             ],
         ])
-    func unusableKeys(_ algorithm: [String]) throws {
+    func refusedStrength(_ algorithm: [String]) throws {
+        try expectRefusal(
+            of: algorithm,
+            "holds a key that is too weak, or unusually large: RSA needs 2048 to 4096 bits, and an "
+                + "odd exponent that is at least 3 and has at most 32 bits")
+    }
+
+    /// Expects that an authority refuses a new key of this algorithm.
+    private func expectRefusal(of algorithm: [String], _ reason: String) throws {
         let authority = try make()
         let key = folder.file("own.key")
         let made = try Subprocess.run(
             "openssl", ["genpkey", "-out", key, "-algorithm"] + algorithm)
         try #require(made.status == 0, "\(made.errors)")
         try #require(unsafe chmod(key, 0o600) == 0)
-        expectError(.badKey, "\(key) holds a key that TLS 1.3 cannot sign with") {
-            _ = try issue(authority, "lamp", key: key)
-        }
+        expectError(.badKey, "\(key) \(reason)") { _ = try issue(authority, "lamp", key: key) }
     }
 
     @Test("a file that cannot serve as a device's key is refused with the reason")

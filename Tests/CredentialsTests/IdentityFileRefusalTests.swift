@@ -106,6 +106,28 @@ import Testing
         try refuses(path, .badKey, "asks for more rounds of key derivation", secret("x"))
     }
 
+    @Test("an encrypted key that needs more memory than OpenSSL allows is refused for that reason")
+    func memory() throws {
+        let plain = folder.write("plain", try validKey())
+        let arguments = ["pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-outform", "DER"]
+        let scrypt = ["-scrypt", "-scrypt_N", "16384", "-scrypt_r", "8", "-scrypt_p", "1"]
+        let made = try Subprocess.run("openssl", arguments + scrypt)
+        try #require(made.status == 0, "\(made.errors)")
+        func write(_ der: [UInt8]) -> String {
+            let label = "ENCRYPTED PRIVATE KEY-----\n"
+            let base64 = Base64.encode(der, padded: true)
+            return folder.write("key", "-----BEGIN \(label)\(base64)\n-----END \(label)")
+        }
+        var der = made.output
+        let identity = try IdentityFile.load(write(der), passphrase: secret("x"))
+        #expect(identity.publicKey.count == 32)
+        // N and r as DER. openssl makes no key with an r of 16, which takes more than 32 MiB.
+        let parameters: [UInt8] = [0x02, 0x02, 0x40, 0x00, 0x02, 0x01, 0x08]
+        let start = try #require(der.indices.first { der[$0...].starts(with: parameters) })
+        der[start + 6] = 16
+        try refuses(write(der), .badKey, "needs more than 32 MiB of memory", secret("x"))
+    }
+
     @Test("an encrypted key with a missing, wrong, empty or too long passphrase is refused")
     func passphrases() throws {
         let path = folder.file("key")
@@ -166,9 +188,38 @@ import Testing
         try refuses(folder.write("none", "# noise-hash\n" + key), .badKey, "an unknown hash, ``")
         let line = "# noise-hash: SHA512\n"
         try refuses(folder.write("two", line + line + key), .badKey, "names its noise-hash twice")
-        // Other comments, and a comment after the key, have no effect.
-        let path = folder.write("fine", "# mine\nKey:\n" + key + "# noise-hash: SHA512\n")
+        // Other lines have no effect.
+        let path = folder.write("fine", "# mine\nKey:\n" + key + "# noise\n")
         #expect(try IdentityFile.load(path).hash == .sha256)
+    }
+
+    @Test("a line about noise-hash that is not read is refused, and the error says what to write")
+    func unreadHashes() throws {
+        let key = try validKey()
+        for line in [
+            " # noise-hash: SHA512", "\t# noise-hash: SHA512", "# Noise-Hash: SHA512",
+            "#NOISE-HASH: SHA512", "noise-hash: SHA512", "# noise-hash = SHA512",
+            "# my noise-hash: SHA512",
+        ] {
+            let path = folder.write("key", "# mine\n\(line)\n" + key)
+            try refuses(path, .badKey, "write `# noise-hash: NAME` in a line before the key")
+        }
+        for text in [
+            "\u{FEFF}# noise-hash: SHA512\n" + key, key + "# noise-hash: SHA512\n",
+            key + "# noise-hash: SHA512", key + "\n Noise-Hash\r\n",
+        ] {
+            try refuses(
+                folder.write("key", text), .badKey, "has a line about noise-hash that is not read")
+        }
+    }
+
+    @Test("the advice to convert a key with openssl says that the comment has to be copied")
+    func adviceKeepsHash() throws {
+        let key = try validKey()
+        let headers = key.replacing("KEY-----\n", with: "KEY-----\nA: b\n\n", maxReplacements: 1)
+        try refuses(
+            folder.write("key", headers), .badKey,
+            "`openssl pkcs8 -topk8`, and copy the comment `# noise-hash: NAME`")
     }
 
     @Test("a key file that is cut off before the last dashes of its end line is refused")

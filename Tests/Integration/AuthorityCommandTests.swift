@@ -146,6 +146,74 @@ extension Integration {
             Tool.expect(outcome, status: 65, "blesec: h holds a damaged key")
         }
 
+        /// The PEM form of a public key whose DER form is `info`.
+        private func writeKey(_ name: String, _ info: [UInt8]) throws -> String {
+            let der = folder.write("\(name).der", info)
+            let made = try Subprocess.run(
+                "openssl",
+                ["pkey", "-pubin", "-inform", "DER", "-in", der, "-out", folder.file(name)])
+            try #require(made.status == 0, "\(made.errors)")
+            return folder.file(name)
+        }
+
+        @Test("a key for which no private key is needed is not certified")
+        func keysWithoutSecret() throws {
+            _ = try fields("init", directory)
+            let made = try Subprocess.run(
+                "sh",
+                [
+                    "-c", "openssl genrsa 2048 | openssl pkey -pubout -outform DER -out \"$0\"",
+                    folder.file("rsa"),
+                ])
+            try #require(made.status == 0, "\(made.errors)")
+            let rsa = try #require(folder.read("rsa"))
+            // In place of the usual exponent, 65537, a number of the same length that is even. In
+            // place of Ed25519's key, the neutral element.
+            #expect(rsa.suffix(5) == [0x02, 0x03, 0x01, 0x00, 0x01])
+            let evenExponent = Array(rsa.dropLast()) + [0x02]
+            let head: [UInt8] = [
+                0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00,
+            ]
+            let neutral = head + [1] + [UInt8](repeating: 0, count: 31)
+            for (name, info) in [("even", evenExponent), ("neutral", neutral)] {
+                let key = try writeKey(name, info)
+                Tool.expect(
+                    try run(
+                        "issue", directory, "--uri", "a:b", "--key", key, "--out",
+                        folder.file("lamp")),
+                    status: 65, "\(key) holds a key that is too weak, or unusually large: RSA needs"
+                )
+            }
+            #expect(folder.read("lamp.pem") == nil)
+            #expect(try run("list", directory).text == "")
+        }
+
+        @Test(
+            "for a certificate or a request in place of a key, the error names a command that prints the key",
+            arguments: [
+                (["req", "-x509"], "CERTIFICATE"), (["req", "-new"], "CERTIFICATE REQUEST"),
+                (["req", "-new", "-newhdr"], "NEW CERTIFICATE REQUEST"),
+            ])
+        func otherFiles(_ command: [String], label: String) throws {
+            _ = try fields("init", directory)
+            let made = try Subprocess.run(
+                "openssl",
+                command + [
+                    "-newkey", "ed25519", "-nodes", "-subj", "/CN=lamp", "-keyout",
+                    folder.file("own.key"), "-out", folder.file("own file"),
+                ])
+            try #require(made.status == 0, "\(made.errors)")
+            let refused = try run(
+                "issue", directory, "--uri", "a:b", "--key", folder.file("own file"), "--out",
+                folder.file("lamp"))
+            Tool.expect(refused, status: 65, "holds \(label): give the public key alone")
+            let proposed = try #require(refused.errors.split(separator: "`").dropFirst().first)
+            #expect(proposed.hasPrefix("openssl "))
+            let printed = try Subprocess.run("sh", ["-c", String(proposed)])
+            try #require(printed.status == 0, "\(printed.errors)")
+            _ = try issue("lamp", "--key", folder.write("own.pub", printed.output))
+        }
+
         @Test("`list` refuses a revocation list that is too long; its manual names the exit status")
         func longList() throws {
             _ = try fields("init", directory)

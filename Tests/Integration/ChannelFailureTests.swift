@@ -138,6 +138,35 @@ extension Integration {
             Tool.expect(try pair.connect().wait(), status: 68, pair.folder.file("socket"))
         }
 
+        @Test(
+            "a command that may not connect to a Unix socket exits with 77, and does not try again",
+            arguments: [
+                ["connect", "SOCKET"], ["connect", "SOCKET", "--persist"], ["chat", "SOCKET"],
+                ["send", "SOCKET", "FILE"], ["receive", "SOCKET", "FOLDER", "--keep"],
+                ["forward", "--at", "SOCKET", "--allow", "unix:/nowhere"],
+            ])
+        func deniedSocket(_ words: [String]) throws {
+            let pair = try ToolPair()
+            let path = pair.folder.file("socket")
+            let socket = RawSocket.listening(at: path)
+            try #require(unsafe chmod(path, 0) == 0)
+            let values = [
+                "SOCKET": pair.endpoint(), "FILE": pair.folder.write("file", "x"),
+                "FOLDER": pair.folder.path,
+            ]
+            let outcome = try Tool.runBoundByPermissions(
+                words.map { values[$0] ?? $0 } + [
+                    "--identity", pair.folder.file("dialer"), "--peer", pair.listenerKey,
+                ], input: .keptOpen)
+            #expect(outcome.status == 77, "\(outcome.errors)")
+            #expect(
+                outcome.errors.hasSuffix(
+                    "blesec: cannot connect to \(pair.endpoint()): not allowed\n"),
+                "\(outcome.errors)")
+            #expect(!outcome.errors.contains("next attempt"), "\(outcome.errors)")
+            socket.close()
+        }
+
         @Test("a listener whose address is in use exits with 73")
         func addressInUse() throws {
             let pair = try ToolPair()
@@ -370,6 +399,54 @@ extension Integration {
             #expect(outcome.errors.hasSuffix("blesec: terminated\n"), "\(outcome.errors)")
             accepted.close()
             bus.close()
+        }
+
+        @Test(
+            "the time limit of a command holds while bluetoothd does not answer",
+            arguments: [
+                ["listen", "--service", "180F", "--anyone", "--timeout"],
+                ["listen", "--service", "180F", "--anyone", "--persist", "--timeout"],
+                ["connect", "service:180F", "--anyone", "--timeout"],
+                ["chat", "--anyone", "--timeout"], ["scan", "--for"],
+                ["forward", "--allow", "unix:/nowhere", "--anyone", "--timeout"],
+                ["send", "--service", "180F", "FOLDER", "--anyone", "--timeout"],
+                ["receive", "FOLDER", "--service", "180F", "--anyone", "--timeout"],
+            ])
+        func timeoutWithSilentBus(_ words: [String]) throws {
+            let folder = ScratchFolder()
+            let bus = RawSocket.listening(at: folder.file("bus"))
+            // Without a limit, the command gives up after 10 seconds.
+            let outcome = try Subprocess.run(
+                Tool.path, words.map { $0.replacing("FOLDER", with: folder.path) } + ["0.5"],
+                environment: [
+                    "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(folder.file("bus"))",
+                    "XDG_STATE_HOME": folder.path,
+                ], within: 8)
+            #expect(outcome.status == 75, "\(outcome.errors)")
+            #expect(outcome.errors.hasSuffix(" within 0.5 s\n"), "\(outcome.errors)")
+            bus.close()
+        }
+
+        @Test(
+            "a signal that repeats the first within a second does not cut the end short; a later one does",
+            arguments: [(100_000, true), (2_000_000, false)] as [(UInt32, Bool)])
+        func secondSignal(_ microseconds: UInt32, _ isOrderly: Bool) throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(input: .keptOpen)
+            let dialer = try pair.connect(input: .keptOpen)
+            dialer.send(Array("half of it".utf8))
+            _ = try listener.output(10, whileServing: [dialer])
+            // The dialer waits up to 5 seconds for a peer that takes nothing.
+            listener.signal(SIGSTOP)
+            dialer.signal(SIGTERM)
+            usleep(microseconds)
+            dialer.signal(SIGTERM)
+            let outcome = try dialer.wait()
+            #expect(outcome.status == 143, "\(outcome.errors)")
+            #expect(
+                outcome.errors.hasSuffix("blesec: terminated\n") == isOrderly, "\(outcome.errors)")
+            listener.signal(SIGKILL)
+            _ = try listener.wait()
         }
 
         @Test("a peer that reads slowly still learns that the sender was interrupted")

@@ -327,12 +327,15 @@ extension Integration {
         }
 
         @Test(
-            "on a terminal, a chat is coloured, but not with NO_COLOR or TERM=dumb",
-            arguments: ["", "NO_COLOR=1", "TERM=dumb"])
-        func colours(_ variable: String) throws {
+            "on a terminal, a chat is coloured, but not with NO_COLOR, or if TERM is `dumb` or missing",
+            arguments: [
+                ("TERM=xterm", true), ("TERM=xterm NO_COLOR=1", false), ("TERM=dumb", false),
+                ("TERM=", false), ("", false),
+            ])
+        func colours(_ variables: String, _ isColoured: Bool) throws {
             let listener = try listen()
             let command = """
-                \(variable) '\(Tool.path)' chat '\(pair.endpoint())' --peer \(pair.listenerKey) \
+                \(variables) '\(Tool.path)' chat '\(pair.endpoint())' --peer \(pair.listenerKey) \
                 --identity '\(pair.folder.file("dialer"))'
                 """
             let dialer = try Subprocess(
@@ -346,8 +349,8 @@ extension Integration {
             dialer.send([4])
             let outcome = try dialer.wait(whileServing: [listener])
             #expect(outcome.status == 0, "\(outcome.text)")
-            #expect(outcome.text.contains("\u{1B}") == variable.isEmpty, "\(outcome.text)")
-            let mark = variable.isEmpty ? "\u{1B}[1;36m<\u{1B}[0m" : "<"
+            #expect(outcome.text.contains("\u{1B}") == isColoured, "\(outcome.text)")
+            let mark = isColoured ? "\u{1B}[1;36m<\u{1B}[0m" : "<"
             #expect(outcome.text.contains("\(mark) hello\r\n"), "\(outcome.text)")
             listener.endInput()
             #expect(try listener.wait().status == 0)
@@ -517,6 +520,21 @@ extension Integration {
                 late[1].errors.hasSuffix(
                     "blesec: the store says that everything was sent; standard input was not sent: "
                         + "use another directory\n"))
+        }
+
+        @Test("a store says that everything was queued for sending, if nothing was sent yet")
+        func queuedStore() throws {
+            // The first process queues the bytes, and the second one the end.
+            for (text, isFinished) in [("hello", false), ("", false), ("", true)] {
+                let outcome = try pair.connect(
+                    ["--persist", "--store", pair.folder.file("store"), "--timeout", "2"],
+                    input: .bytes(Array(text.utf8))
+                ).wait()
+                #expect(outcome.status == 75, "\(outcome.errors)")
+                let hasLine = outcome.errors.hasPrefix(
+                    "the store says that everything was queued for sending before\n")
+                #expect(hasLine == isFinished, "\(outcome.errors)")
+            }
         }
 
         @Test("--input and --output refuse a FIFO at once", arguments: ["--input", "--output"])

@@ -88,7 +88,8 @@ extension Integration {
             let words = fixture.toolWords("receive", [fixture.out], listens: true)
             let command = words.map { "'\($0)'" }.joined(separator: " ")
             let tool = try Subprocess(
-                "script", ["-qec", command, "/dev/null"], input: .keptOpen, within: 60)
+                "script", ["-qec", command, "/dev/null"], input: .keptOpen,
+                environment: ["TERM": "xterm"], within: 60)
             try tool.output(containing: "listening on ")
             return tool
         }

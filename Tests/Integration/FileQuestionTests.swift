@@ -38,7 +38,8 @@ extension Integration {
                 ] + (trust ?? ["--peer", pair.dialerKey]) + options
             let command = words.map { "'\($0)'" }.joined(separator: " ")
             return try Subprocess(
-                "script", ["-qec", command, "/dev/null"], input: .keptOpen, within: 40)
+                "script", ["-qec", command, "/dev/null"], input: .keptOpen,
+                environment: ["TERM": "xterm"], within: 40)
         }
 
         private func startSending(
@@ -90,6 +91,35 @@ extension Integration {
             receiver.send(Array("y\n".utf8))
             #expect(try second.wait(whileServing: [receiver]).status == 0)
             #expect(pair.folder.read("out/second") != nil)
+            try interrupt(receiver)
+        }
+
+        @Test(
+            "with --keep and --anyone, a name that is forgotten during a transfer admits nobody from then on"
+        )
+        func forgottenName() throws {
+            try #require(try Tool.run("keygen", pair.folder.file("other")).status == 0)
+            let state = ["--state", pair.folder.file("state")]
+            let receiver = try startReceiving(
+                ["--keep", "--remember", "lamp"] + state, trust: ["--anyone"])
+            let first = try startSending("first")
+            try receiver.output(containing: "channel ready: ")
+            var seen = try receiver.output(containing: Self.question)
+            let forgotten = try Tool.run(arguments: ["peers", "forget", "lamp", "--yes"] + state)
+            #expect(forgotten.status == 0, "\(forgotten.errors)")
+            receiver.send(Array("y\n".utf8))
+            #expect(try first.wait(whileServing: [receiver]).status == 0)
+            seen = try receiver.output(containing: "listening on ", after: seen)
+            for (file, identity) in [("second", "dialer"), ("third", "other")] {
+                let sender = try startSending(file, identity: identity)
+                seen = try receiver.output(
+                    containing: "`lamp` was the name of \(pair.dialerKey), and has been",
+                    after: seen)
+                sender.signal(SIGTERM)
+                _ = try sender.wait(whileServing: [receiver])
+                #expect(pair.folder.read("out/\(file)") == nil)
+            }
+            #expect(pair.folder.read("state/known_peers") == [])
             try interrupt(receiver)
         }
 

@@ -8,21 +8,22 @@ extension Integration {
         let folder = ScratchFolder()
 
         @Test(
-            "keygen prints exactly two lines, and pubkey prints the same two",
+            "keygen prints exactly three lines, and pubkey prints the same three",
             arguments: ["x25519", "x448"])
-        func twoLines(_ curve: String) throws {
+        func threeLines(_ curve: String) throws {
             let path = folder.file("key")
             let made = try Tool.run("keygen", path, "--curve", curve)
             #expect(made.status == 0)
             let lines = made.text.split(separator: "\n", omittingEmptySubsequences: false)
-            try #require(lines.count == 3)
+            try #require(lines.count == 4)
             let base64Length = curve == "x25519" ? 44 : 76
             #expect(lines[0].hasPrefix("public-key: "))
             #expect(lines[0].count == "public-key: ".count + base64Length)
             #expect(lines[0].hasSuffix("="))
-            #expect(lines[1].hasPrefix("fingerprint: SHA256:"))
-            #expect(lines[1].count == "fingerprint: SHA256:".count + 43)
-            #expect(lines[2] == "")
+            #expect(lines[1] == "noise-hash: SHA256")
+            #expect(lines[2].hasPrefix("fingerprint: SHA256:"))
+            #expect(lines[2].count == "fingerprint: SHA256:".count + 43)
+            #expect(lines[3] == "")
             #expect(folder.mode("key") == 0o600)
             let shown = try Tool.run("pubkey", path)
             #expect(shown.status == 0)
@@ -36,12 +37,33 @@ extension Integration {
             let command = """
                 openssl pkey -in '\(path)' -pubout -outform DER > '\(folder.file("spki"))' &&
                 printf 'public-key: ' && tail -c 32 '\(folder.file("spki"))' | base64 &&
+                echo 'noise-hash: SHA256' &&
                 printf 'fingerprint: SHA256:' &&
                 openssl dgst -sha256 -binary '\(folder.file("spki"))' | base64 | tr -d =
                 """
             let outcome = try Subprocess.run("sh", ["-c", command])
             #expect(outcome.status == 0)
             #expect(outcome.text == made.text)
+        }
+
+        @Test("keygen and pubkey print the hash, and a copy without the comment shows another one")
+        func hashes() throws {
+            let path = folder.file("key")
+            let made = try Tool.run("keygen", path, "--hash", "BLAKE2b")
+            try #require(made.status == 0, "\(made.errors)")
+            #expect(made.text.contains("\nnoise-hash: BLAKE2b\n"))
+            #expect(try Tool.run("pubkey", path).text == made.text)
+            // What openssl writes has no comment. With a copy of the comment, the hash is the same.
+            let (lost, kept) = (folder.file("lost"), folder.file("kept"))
+            let script = """
+                umask 077
+                openssl pkcs8 -topk8 -nocrypt -in '\(path)' -out '\(lost)' &&
+                { head -n 1 '\(path)'; cat '\(lost)'; } > '\(kept)'
+                """
+            let converted = try Subprocess.run("sh", ["-c", script])
+            try #require(converted.status == 0, "\(converted.errors)")
+            #expect(try Tool.run("pubkey", lost).text.contains("\nnoise-hash: SHA256\n"))
+            #expect(try Tool.run("pubkey", kept).text == made.text)
         }
 
         @Test("with --json, a key and an error are each printed as one object")

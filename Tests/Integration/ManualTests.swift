@@ -43,6 +43,21 @@ extension Integration {
             #expect(page.contains("Wait for one peer at all Bluetooth adapters."))
         }
 
+        @Test("the pages say who can dial a Unix socket, and that a chat needs the same user there")
+        func unixSockets() throws {
+            let concepts = try words(of: "concepts")
+            #expect(concepts.contains("Only the user who listens there, and root, can dial it."))
+            let page = try words(of: "chat")
+            #expect(page.contains("with another program of the same user on this machine."))
+            #expect(!page.contains("two users"))
+        }
+
+        @Test("the page of `chat` says that each piece of a long line counts as a line")
+        func pieces() throws {
+            let page = try words(of: "chat")
+            #expect(page.contains("of at most 16,384 bytes, and each piece counts as a line."))
+        }
+
         @Test("a synopsis shows an option together with the option that it needs")
         func neededOption() throws {
             let page = try words(of: "vectors")
@@ -155,6 +170,8 @@ extension Integration {
                 ("blesec keygen --curve x4", ["x448"]),
                 ("blesec keygen --hash=BLAKE2b", ["BLAKE2b"]),
                 ("blesec outbox /tmp l", ["list"]), ("blesec completion ", ["bash"]),
+                (#"blesec outbox "/a b" l"#, ["list"]), (#"blesec outbox '/a b' l"#, ["list"]),
+                (#"blesec outbox /a\ b l"#, ["list"]), (#"blesec "outbox" /a l"#, ["list"]),
                 ("blesec help lis", ["listen"]), ("blesec help con", ["connect", "concepts"]),
                 ("blesec help peers ren", ["rename"]), ("blesec help listen ", []),
                 ("blesec listen --transport g", ["gatt"]),
@@ -185,6 +202,47 @@ extension Integration {
             let state = folder.file("state")
             #expect(try completions("blesec peers show ", state: state) == ["lamp"])
             #expect(try completions("blesec connect peer:", state: state) == ["lamp"])
+        }
+
+        /// What `blesec` gets for an argument that is typed in an interactive bash, and is completed
+        /// by the Tab key. The folder is the working directory.
+        private func argument(completing typed: String, after words: String) throws -> String {
+            let shell = try Subprocess(
+                "script", ["-qec", "bash --norc --noprofile -i", "/dev/null"], input: .keptOpen,
+                environment: ["HOME": folder.path, "TERM": "dumb"])
+            let setup = """
+                cd '\(folder.path)'; source <('\(Tool.path)' completion bash)
+                blesec() { printf '[%s]\\n' "${@: -1}" >argument; }; echo re''ady
+
+                """
+            shell.send(Array(setup.utf8))
+            try shell.output(containing: "ready\r\n")
+            shell.send(Array("blesec \(words) \(typed)\t\nexit\n".utf8))
+            _ = try shell.wait()
+            return String(decoding: folder.read("argument") ?? [], as: UTF8.self)
+        }
+
+        @Test(
+            "bash completes the name of a file that begins with quotes or backslashes, to no other name",
+            arguments: [
+                (#"my\ fi"#, "my file"), (#""my fi"#, "my file"), ("'my fi", "my file"),
+                (#"it\'"#, "it's"), (#""it'"#, "it's"), (#"q\"u"#, #"q"uote"#),
+                ("plai", "plain"),
+            ])
+        func quotedFiles(_ typed: String, _ name: String) throws {
+            // `fire` and `its` begin with the last words of what is typed.
+            for name in ["my file", "fire", "it's", "its", #"q"uote"#, "plain"] {
+                folder.write(name, "")
+            }
+            #expect(try argument(completing: typed, after: "pubkey") == "[\(name)]\n")
+        }
+
+        @Test("bash does not complete a part of a word with quotes or backslashes")
+        func partOfWord() throws {
+            folder.write("my file", "")
+            folder.write("fire", "")
+            let found = try argument(completing: #"unix:my\ fi"#, after: "connect")
+            #expect(found == "[unix:my fi]\n")
         }
 
         @Test("completion quotes shell code in a name, and does not run the code")

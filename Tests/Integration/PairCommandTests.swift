@@ -159,13 +159,16 @@ extension Integration {
                     .code(try TrustPolicy.PairingCode(code)), store: store, name: name))
         }
 
+        /// The known peers of the side that pairs in this process.
+        private var heldFile: KnownPeersFile { KnownPeersFile(folder.file("held")) }
+
         /// Dials the listener from this process with the right code, and stops before this side
         /// stores the listener: the listener has then confirmed the pairing. Returns the task of
         /// the dial, which continues when `gate` is opened.
         private func dial(
             _ code: String, heldAt gate: Gate
         ) async throws -> Task<ChannelError?, Never> {
-            let store = HeldStore(file: KnownPeersFile(folder.file("held")), gate: gate)
+            let store = HeldStore(file: heldFile, beforeBinding: { gate.pass() })
             let configuration = try configuration(code, store, name: "alice")
             let endpoint = try Endpoint(parsing: endpoint)
             let dialing = Task(executorPreference: EventLoop.shared) { () -> ChannelError? in
@@ -219,6 +222,114 @@ extension Integration {
             #expect(try knownPeers("alice").isEmpty)
             gate.open()
             _ = await dialing.value
+        }
+
+        @Test(
+            "if another process gives the name to another key meanwhile, the error says to choose another name"
+        )
+        func nameTakenMeanwhile() async throws {
+            let (listener, code) = try listen([], shows: "code")
+            let gate = Gate()
+            let dialing = try await dial(code, heldAt: gate)
+            let stored = KnownPeersFile(folder.file("alice/known_peers"))
+            #expect(try stored.pendingPeers().map(\.isVerified) == [true])
+            let other = Fingerprint(subjectPublicKeyInfo: [1])
+            try stored.bind("bob", to: other)
+            gate.open()
+            let outcome = try listener.wait()
+            _ = await dialing.value
+            #expect(outcome.status == 77 && outcome.text == "", "\(outcome.errors)")
+            let error = try #require(outcome.errors.split(separator: "\n").last)
+            #expect(error.hasPrefix("blesec: bob is known with \(other)"), "\(error)")
+            #expect(error.hasSuffix("choose another name, and pair again"), "\(error)")
+            #expect(try stored.pendingPeers().isEmpty)
+            #expect(try knownPeers("alice") == ["bob": other])
+        }
+
+        /// Listens in this process for one dialer, whom the store keeps after `beforeBinding`.
+        private func accept(
+            _ code: String, beforeBinding: @escaping @Sendable () throws(ChannelError) -> Void
+        ) async throws -> SecureListener {
+            let store = HeldStore(file: heldFile, beforeBinding: beforeBinding)
+            return try await SecureListener.listen(
+                on: Endpoint(parsing: endpoint),
+                configuration: configuration(code, store, name: "bob"))
+        }
+
+        @Test(
+            "if the listener cannot store the dialer, the dialer says that the two may be paired, and keeps the listener's key"
+        )
+        func listenerCannotStore() async throws {
+            let listener = try await accept("123456") { () throws(ChannelError) in
+                throw ChannelError(.cannotCreate, "the disk is full")
+            }
+            let dialer = try dial(["--code", "123456"])
+            await listener.close()
+            #expect(dialer.status == 75 && dialer.text == "", "\(dialer.errors)")
+            #expect(dialer.errors.hasPrefix("blesec: this side and the peer may be paired: "))
+            #expect(try knownPeers("bob").keys.sorted() == ["alice"])
+            #expect(try heldFile.peers().isEmpty)
+            #expect(try heldFile.pendingPeers().map(\.isVerified) == [true])
+        }
+
+        @Test(
+            "a dialer that is interrupted before the listener has stored it says that the two may be paired",
+            .timeLimit(.minutes(1)))
+        func dialerInterrupted() async throws {
+            let gate = Gate()
+            let listener = try await accept("123456") { gate.pass() }
+            let dialer = try Tool.start(
+                ["pair", endpoint, "--name", "alice", "--code", "123456"] + state("bob"))
+            await gate.wait()
+            dialer.signal(SIGINT)
+            let outcome = try dialer.wait()
+            gate.open()
+            await listener.close()
+            #expect(outcome.status == 130 && outcome.text == "", "\(outcome.errors)")
+            #expect(outcome.errors.hasPrefix("this side and the peer may be paired: "))
+            #expect(outcome.errors.hasSuffix("\nblesec: interrupted\n"))
+            #expect(try knownPeers("bob").keys.sorted() == ["alice"])
+        }
+
+        @Test(
+            "a dialer is paired with a listener that keeps the channel open and acknowledges its end"
+        )
+        func listenerKeepsChannel() async throws {
+            let listener = try await accept("123456") {}
+            let accepting = Task { try await listener.accept() }
+            let dialer = try dial(["--code", "123456"])
+            #expect(dialer.status == 0, "\(dialer.errors)")
+            let alice = try #require(try knownPeers("bob")["alice"])
+            #expect(dialer.text == "paired: alice \(alice)\n")
+            await (try accepting.value).abort()
+            await listener.close()
+        }
+
+        @Test("after a wrong code nothing is pending, and the name is unknown")
+        func wrongCodeLeavesNothing() throws {
+            let (listener, code) = try listen([], shows: "code")
+            let wrong = code == "000000" ? "000001" : "000000"
+            #expect(try dial(["--code", wrong]).status == 69)
+            let stored = KnownPeersFile(folder.file("bob/known_peers"))
+            #expect(try stored.peers().isEmpty && stored.pendingPeers().isEmpty)
+            Tool.expect(
+                try Tool.run(arguments: ["connect", "peer:alice"] + state("bob")), status: 68,
+                "nobody called `alice` is remembered")
+            listener.signal(SIGTERM)
+            _ = try listener.wait()
+        }
+
+        @Test(
+            "the time limit counts the wait for a code or an invitation on standard input",
+            arguments: ["--code", "--uri"])
+        func inputTimeLimit(option: String) throws {
+            let outcome = try Tool.start(
+                ["pair", endpoint, "--name", "alice", option, "-", "--timeout", "0.5"]
+                    + state("bob"), input: .keptOpen
+            ).wait()
+            Tool.expect(
+                outcome, status: 75,
+                "nobody has paired in time: begin again while the other side waits\n")
         }
 
         @Test("an expired invitation pairs nobody, even with a listener that has a new one")
@@ -300,17 +411,17 @@ extension Integration {
     }
 }
 
-/// A file of known peers in which the binding of a name waits at a gate.
+/// A file of known peers that calls a function before it binds a name.
 private struct HeldStore: TrustStore {
     let file: KnownPeersFile
-    /// Where the binding of a name waits.
-    let gate: Gate
+    /// If it throws, the name is not bound.
+    let beforeBinding: @Sendable () throws(ChannelError) -> Void
 
     func key(named name: String) throws(ChannelError) -> Fingerprint? { try file.key(named: name) }
     func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { try file.contains(key) }
 
     func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
-        gate.pass()
+        try beforeBinding()
         try file.bind(name, to: key)
     }
 

@@ -96,6 +96,35 @@ extension Integration {
                 outcome, status: 73, "\(state) cannot be created: Function not implemented")
         }
 
+        @Test(
+            "without a home directory, a command that looks up a peer by name asks for --state",
+            arguments: [
+                ["connect", "peer:lamp"], ["connect", "unix:/nowhere", "--remember", "lamp"],
+                ["chat", "peer:lamp"], ["send", "peer:lamp", "/etc/passwd"],
+                ["forward", "--allow", "unix:/nowhere", "--at", "peer:lamp"],
+            ])
+        func noHome(_ words: [String]) throws {
+            let outcome = try Subprocess.run(
+                "env", ["-u", "HOME", "-u", "XDG_STATE_HOME", Tool.path] + words)
+            Tool.expect(
+                outcome, status: 64,
+                "neither --state nor a home directory says where peers are remembered; see")
+        }
+
+        @Test(
+            "a HOME that does not exist is no home directory, and is not made",
+            arguments: [
+                ["pair", "--name", "lamp"], ["connect", "unix:/nowhere", "--remember", "lamp"],
+                ["connect", "peer:lamp"], ["peers", "list"],
+            ])
+        func missingHome(_ words: [String]) throws {
+            let outcome = try Subprocess.run(
+                Tool.path, words,
+                environment: noBus.merging(["HOME": pair.folder.file("missing")]) { $1 })
+            Tool.expect(outcome, status: 64, "neither --state nor a home directory says where ")
+            #expect(pair.folder.mode("missing") == nil)
+        }
+
         @Test("without --remember nothing is stored, and no state folder is made")
         func nothingRemembered() throws {
             let listener = try pair.listen(["--keep"])
@@ -252,9 +281,8 @@ extension Integration {
                     "--peer", pair.listenerKey,
                 ], input: .bytes(Array("secret".utf8))
             ).wait(whileServing: [listener])
-            // The listener has accepted the key, as --anyone says, and ends the channel since the
-            // name has another key.
-            #expect(stranger.status == 76, "\(stranger.errors)")
+            // Since the name has another key, the stranger is refused in spite of --anyone.
+            #expect(stranger.status == 69, "\(stranger.errors)")
             let again = try pair.connect(input: .bytes(Array("more".utf8)))
                 .wait(whileServing: [listener])
             #expect(again.status == 0, "\(again.errors)")
@@ -299,6 +327,16 @@ extension Integration {
                 #expect(outcome.status == 64, "\(outcome.errors)")
                 #expect(outcome.errors.contains("does not go with peer:KEY"), "\(outcome.errors)")
             }
+        }
+
+        @Test("--remember with the name of another peer does not go with peer:KEY")
+        func nameOfAnother() throws {
+            let state = try remember()
+            let outcome = try Tool.run(
+                arguments: ["connect", "peer:\(pair.dialerKey)", "--remember", "lamp"] + state)
+            Tool.expect(
+                outcome, status: 77,
+                "the key that --remember names, \(pair.listenerKey), is not that of the operand")
         }
 
         @Test("peer:NAME also takes a name in the form that `blesec peers list` prints")

@@ -209,6 +209,9 @@ extension Integration {
             #expect(
                 try run("show", "door", "--json").text.contains(
                     #""address": "by\u001bhand", "address-type": null"#))
+            #expect(
+                try run("show", "lamp", "--json").text.contains(
+                    #""address": "unix:/a b", "address-type": null"#))
         }
 
         @Test("a malformed file, and one that others may change, stop every command")
@@ -491,6 +494,80 @@ extension Integration {
             _ = try other.wait()
             let listed = try Tool.run(arguments: ["peers", "list"] + options).text
             #expect(listed.hasPrefix("hall SHA256:") && !listed.contains(pair.listenerKey))
+        }
+
+        @Test(
+            "a running listener refuses a peer that was forgotten or renamed, and does not remember it again",
+            arguments: [["forget", "anna", "--yes"], ["rename", "anna", "other"]])
+        func forgottenByListener(_ words: [String]) throws {
+            let pair = try ToolPair()
+            let options = ["--state", pair.folder.file("state")]
+            // The first listener remembers the dialer; the second one knows the name already.
+            for trust in [["--peer", pair.dialerKey], []] {
+                let listener = try pair.listen(
+                    ["--remember", "anna", "--keep"] + options, trust: trust)
+                let first = try pair.connect().wait(whileServing: [listener])
+                #expect(first.status == 0, "\(first.errors)")
+                guard trust.isEmpty else {
+                    listener.signal(SIGTERM)
+                    _ = try listener.wait()
+                    continue
+                }
+                let changed = try Tool.run(arguments: ["peers"] + words + options)
+                #expect(changed.status == 0, "\(changed.errors)")
+                let before = pair.folder.read("state/known_peers")
+                let second = try pair.connect(input: .bytes(Array("secret".utf8)))
+                    .wait(whileServing: [listener])
+                #expect(second.status == 69, "\(second.errors)")
+                let line = try listener.line("blesec: no channel with ")
+                #expect(line.contains("`anna` was the name of \(pair.dialerKey), and has been"))
+                listener.signal(SIGTERM)
+                #expect(try listener.wait().output == [])
+                #expect(pair.folder.read("state/known_peers") == before)
+            }
+        }
+
+        @Test(
+            "a chat that loses a peer that was forgotten takes no line of it, and does not remember it again",
+            arguments: [false, true])
+        func forgottenByDialer(isKnown: Bool) throws {
+            let pair = try ToolPair()
+            let options = ["--state", pair.folder.file("state")]
+            if isKnown {
+                try #require(unsafe mkdir(pair.folder.file("state"), 0o700) == 0)
+                pair.folder.write("state/known_peers", "lamp \(pair.listenerKey)\n")
+            }
+            func listen() throws -> Subprocess {
+                let listener = try Tool.start(
+                    [
+                        "chat", pair.endpoint(), "--listen", "--identity",
+                        pair.folder.file("listener"), "--peer", pair.dialerKey,
+                    ], input: .keptOpen)
+                _ = try listener.line("listening on ")
+                return listener
+            }
+            let first = try listen()
+            let dialer = try Tool.start(
+                [
+                    "chat", pair.endpoint(), "--remember", "lamp", "--identity",
+                    pair.folder.file("dialer"), "--peer", pair.listenerKey,
+                ] + options, input: .keptOpen, within: 40)
+            _ = try dialer.line("channel ready: ", whileServing: [first])
+            let forgotten = try Tool.run(arguments: ["peers", "forget", "lamp", "--yes"] + options)
+            #expect(forgotten.status == 0, "\(forgotten.errors)")
+            first.signal(SIGKILL)
+            _ = try first.wait()
+            let second = try listen()
+            second.send(Array("secret\n".utf8))
+            // The trust policy refuses the peer, and the chat goes on looking for one.
+            let reason = "`lamp` was the name of \(pair.listenerKey), and has been forgotten"
+            _ = try dialer.line("no channel: \(reason)", whileServing: [second])
+            dialer.signal(SIGKILL)
+            let outcome = try dialer.wait(whileServing: [second])
+            #expect(outcome.output == [], "\(outcome.text)")
+            #expect(pair.folder.read("state/known_peers") == [])
+            second.signal(SIGKILL)
+            _ = try second.wait()
         }
 
         // MARK: - The question

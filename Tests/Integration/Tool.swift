@@ -36,12 +36,14 @@ enum Tool {
     private static let droppedCapabilities = "-dac_override,-dac_read_search,-fowner"
 
     /// Runs the tool until it ends. Permissions bind the tool even if root runs the tests.
-    static func runBoundByPermissions(_ arguments: [String]) throws -> Subprocess.Outcome {
-        guard geteuid() == 0 else { return try run(arguments: arguments) }
+    static func runBoundByPermissions(
+        _ arguments: [String], input: Subprocess.Input = .bytes([])
+    ) throws -> Subprocess.Outcome {
+        guard geteuid() == 0 else { return try Subprocess.run(path, arguments, input: input) }
         return try Subprocess.run(
             "setpriv",
             ["--bounding-set=\(droppedCapabilities)", "--inh-caps=\(droppedCapabilities)", path]
-                + arguments)
+                + arguments, input: input)
     }
 
     /// Some system calls, with their numbers on this machine.

@@ -189,15 +189,18 @@ extension Integration {
         }
 
         /// Runs a dialer on a terminal. Its input is a pipe that ends after more than two seconds.
-        private func pipeOnTerminal(_ options: String) throws -> Subprocess.Outcome {
+        private func pipeOnTerminal(
+            _ options: String, terminal: String = "xterm"
+        ) throws -> Subprocess.Outcome {
             let pair = try ToolPair()
             let listener = try pair.listen(options.contains("--persist") ? ["--persist"] : [])
             let command = """
                 (head -c 100000 /dev/zero; sleep 2.3) | '\(Tool.path)' connect \(pair.endpoint()) \
                 --identity '\(pair.folder.file("dialer"))' --peer \(pair.listenerKey) \(options)
                 """
-            let outcome = try Subprocess("script", ["-qec", command, "/dev/null"])
-                .wait(whileServing: [listener])
+            let outcome = try Subprocess(
+                "script", ["-qec", command, "/dev/null"], environment: ["TERM": terminal]
+            ).wait(whileServing: [listener])
             #expect(try listener.wait().status == 0)
             return outcome
         }
@@ -214,13 +217,38 @@ extension Integration {
         }
 
         @Test(
-            "there is no progress with --json, or if standard output is the terminal",
-            arguments: ["--json > /dev/null", ""])
-        func noProgress(_ options: String) throws {
-            let outcome = try pipeOnTerminal(options)
+            "there is no progress with --json, if standard output is the terminal, or if TERM is `dumb`",
+            arguments: [
+                ("--json > /dev/null", "xterm"), ("", "xterm"), ("> /dev/null", "dumb"),
+            ])
+        func noProgress(_ options: String, _ terminal: String) throws {
+            let outcome = try pipeOnTerminal(options, terminal: terminal)
             #expect(outcome.status == 0, "\(outcome.text)")
             #expect(!outcome.text.contains("sent "), "\(outcome.text)")
             #expect(!outcome.text.contains("\u{1B}"), "\(outcome.text)")
+        }
+
+        @Test(
+            "on a terminal, send redraws its progress, but writes only lines if TERM is `dumb` or not set",
+            arguments: [("TERM=xterm", true), ("TERM=dumb", false), ("", false)])
+        func filesOnTerminal(_ variable: String, _ isRedrawn: Bool) throws {
+            let pair = try ToolPair()
+            try #require(unsafe mkdir(pair.folder.file("in"), 0o700) == 0)
+            let receiver = try Tool.start([
+                "receive", pair.endpoint(), pair.folder.file("in"), "--listen", "--accept",
+                "always", "--identity", pair.folder.file("listener"), "--peer", pair.dialerKey,
+            ])
+            _ = try receiver.line("listening on ")
+            let command = """
+                \(variable) '\(Tool.path)' send \(pair.endpoint()) \(pair.folder.write("file", "x")) \
+                --identity '\(pair.folder.file("dialer"))' --peer \(pair.listenerKey)
+                """
+            let outcome = try Subprocess("script", ["-qec", command, "/dev/null"])
+                .wait(whileServing: [receiver])
+            #expect(outcome.status == 0, "\(outcome.text)")
+            #expect(outcome.text.contains("sent file: "), "\(outcome.text)")
+            #expect(outcome.text.contains("\u{1B}") == isRedrawn, "\(outcome.text)")
+            #expect(try receiver.wait().status == 0)
         }
 
         @Test(

@@ -119,11 +119,15 @@ extension Integration {
             #expect(outcome.text.contains("x\\u{A}9 passed"))
         }
 
-        @Test("progress is shown on a terminal")
-        func progress() throws {
-            let command = "'\(Tool.path)' vectors '\(Self.vectorsFolder)/noise/one-way.json'"
+        @Test(
+            "progress is shown on a terminal, unless TERM is `dumb`, empty or not set",
+            arguments: [("TERM=xterm", true), ("TERM=dumb", false), ("TERM=", false), ("", false)])
+        func progress(_ variable: String, _ isShown: Bool) throws {
+            let command =
+                "\(variable) '\(Tool.path)' vectors '\(Self.vectorsFolder)/noise/one-way.json'"
             let terminal = try Subprocess.run("script", ["-qec", command, "/dev/null"])
-            #expect(terminal.text.contains("100% "))
+            #expect(terminal.text.contains("100% ") == isShown)
+            #expect(terminal.text.contains("\u{1B}") == isShown)
             #expect(terminal.text.hasSuffix("48 passed, 0 failed, 0 skipped\r\n"))
         }
 

@@ -36,7 +36,34 @@ import Testing
         #expect(vector.messages.map(\.ciphertext) == [[0x0A]])
     }
 
+    @Test("two names of one member may be there if they agree; other names of vectors are ignored")
+    func aliases() throws {
+        let vectors = try read(
+            #"""
+            {"vectors": [
+             {"name": "Noise_A", "protocol_name": "Noise_A", "init_psk": "0102",
+              "init_psks": ["0102"], "messages": []},
+             {"name": "the second", "protocol_name": "Noise_B", "resp_psk": null,
+              "resp_psks": ["03", "04"], "messages": []}]}
+            """#)
+        #expect(vectors.map(\.protocolName) == ["Noise_A", "Noise_B"])
+        #expect(vectors.first?.initiator.psks == [[1, 2]])
+        #expect(vectors.last?.responder.psks == [[3], [4]])
+    }
+
     static let malformedTexts: [(text: String, place: String, reason: String)] = [
+        (
+            #"{"vectors": [{"name": "Noise_A", "protocol_name": "Noise_B", "messages": []}]}"#,
+            "vectors[0].name", "contradicts `protocol_name`"
+        ),
+        (
+            #"{"vectors": [{"name": "x", "init_psk": "00", "init_psks": ["01"]}]}"#,
+            "vectors[0].init_psk", "contradicts `init_psks`"
+        ),
+        (
+            #"{"vectors": [{"name": "x", "resp_psk": "00", "resp_psks": ["00", "00"]}]}"#,
+            "vectors[0].resp_psk", "contradicts `resp_psks`"
+        ),
         ("[]", "", "not an object"),
         ("{}", "vectors", "missing"),
         (#"{"vectors": null}"#, "vectors", "null"),

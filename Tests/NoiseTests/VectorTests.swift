@@ -85,13 +85,43 @@ import Testing
         }
     }
 
-    @Test("keys that a vector's pattern does not use change nothing")
+    @Test("valid keys that a vector's pattern does not use change nothing")
     func unusedKeys() throws {
         var vector = try #require(try TestVectors.load("interactive").first { $0.isBasicNN })
         vector.initiator.staticKey = [UInt8](repeating: 1, count: 32)
         vector.initiator.remoteStatic = [UInt8](repeating: 2, count: 32)
-        vector.responder.staticKey = [1]
         #expect(vector.run() == .passed)
+        vector.responder.staticKey = [UInt8](repeating: 3, count: 32)
+        vector.initiator.remoteStatic = try keyPair(vector.responder.staticKey).publicKey
+        #expect(vector.run() == .passed)
+    }
+
+    @Test(
+        "a key of wrong length and a remote_static that is not the other side's key fail, also if the pattern does not use them"
+    )
+    func wrongUnusedKeys() throws {
+        let vectors = try TestVectors.load("interactive")
+        let nn = try #require(vectors.first { $0.isBasicNN })
+        let ik = try #require(vectors.first { $0.isBasicIK })
+        let wrong = [UInt8](repeating: 0x42, count: 32)
+        let changes: [(NoiseVector, String, (inout NoiseVector) -> Void)] = [
+            (nn, "init_static has 3 bytes", { $0.initiator.staticKey = [1, 2, 3] }),
+            (nn, "resp_static has 0 bytes", { $0.responder.staticKey = [] }),
+            (nn, "resp_remote_static has 33 bytes", { $0.responder.remoteStatic = wrong + [1] }),
+            (
+                ik, "init_remote_static is not the public key of resp_static",
+                { $0.initiator.remoteStatic = wrong }
+            ),
+            (
+                ik, "resp_remote_static is not the public key of init_static",
+                { $0.responder.remoteStatic = wrong }
+            ),
+        ]
+        for (vector, reason, change) in changes {
+            var changed = vector
+            change(&changed)
+            #expect(changed.failure?.reason.contains(reason) == true, "\(reason)")
+        }
     }
 
     @Test(

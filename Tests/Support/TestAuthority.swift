@@ -78,17 +78,31 @@ public final class TestAuthority: Sendable {
         try request(subject, ["-key", key], extensions)
     }
 
-    private func request(_ subject: String, _ key: [String], _ extensions: String) throws {
+    /// Issues `SUBJECT.pem`, with these lines of extensions, for a public key in DER form. The private
+    /// key in `SUBJECT.key` is that of another key.
+    public func issue(_ subject: String, _ extensions: String, publicKey: [UInt8]) throws {
+        try request(
+            subject,
+            ["-newkey", "ed25519", "-nodes", "-keyout", folder.file("\(subject).key")], extensions,
+            ["-force_pubkey", folder.write("\(subject).spki", publicKey)])
+    }
+
+    /// `issuing` has further options of `openssl x509`.
+    private func request(
+        _ subject: String, _ key: [String], _ extensions: String, _ issuing: [String] = []
+    ) throws {
         let request = folder.file("\(subject).csr")
         // This serial number always has 8 bytes: a test depends on the length of a certificate, and
         // OpenSSL's own serial numbers are sometimes a byte shorter.
         let serial = UInt64.random(in: 1 << 62..<1 << 63)
         try run(["req", "-new", "-subj", "/CN=\(subject)", "-out", request] + key)
         try run(
-            "x509", "-req", "-in", request, "-CA", certificatePath, "-CAkey",
-            folder.file("\(name).key"), "-set_serial", "\(serial)", "-days", "30",
-            "-out", folder.file("\(subject).pem"),
-            "-extfile", folder.write("\(subject).ext", extensions))
+            [
+                "x509", "-req", "-in", request, "-CA", certificatePath, "-CAkey",
+                folder.file("\(name).key"), "-set_serial", "\(serial)", "-days", "30",
+                "-out", folder.file("\(subject).pem"),
+                "-extfile", folder.write("\(subject).ext", extensions),
+            ] + issuing)
     }
 
     /// Issues a device's certificate with the device's URI, and with the usages of both roles.

@@ -289,6 +289,101 @@ struct ContextTests {
         #expect(CanonicalKey.refusedECKeys(in: Array(compressed.prefix(12))).isEmpty)
     }
 
+    /// Returns the reason for which an authority with this key is not accepted; nil if it is
+    /// accepted. A peer's key, and this side's, are checked by the same rule.
+    private func refusal(of publicKey: [UInt8]) throws -> String? {
+        try authority.issue(
+            "tested", TestAuthority.authorityExtensions("CA:TRUE"), publicKey: publicKey)
+        do throws(ChannelError) {
+            _ = try CertificateFile.authorities(authority.folder.file("tested.pem"))
+            return nil
+        } catch {
+            return error.reason
+        }
+    }
+
+    @Test("a key of each algorithm is accepted, and so is RSA with the exponent 3")
+    func ordinaryKeys() throws {
+        for options in [
+            ["-algorithm", "ed25519"], ["-algorithm", "ed448"],
+            ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
+            ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"],
+            ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"],
+            ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
+            Self.rsaWithExponent3,
+        ] {
+            #expect(try refusal(of: freshKey(options)) == nil, "\(options)")
+        }
+    }
+
+    private static let rsaWithExponent3 = [
+        "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-pkeyopt", "rsa_keygen_pubexp:3",
+    ]
+
+    @Test("an RSA key is refused if its exponent is 1 or even, or its modulus is even")
+    func invalidRSAKeys() throws {
+        // The last three bytes are the exponent, and the modulus is before them.
+        let rsa = try freshKey(Self.rsaWithExponent3)
+        #expect(rsa.suffix(3) == [0x02, 0x01, 0x03])
+        let evenModulus = [rsa[rsa.count - 4] & 0xFE, 0x02, 0x01, 0x03]
+        let endings: [[UInt8]] = [[1], [2], [4], evenModulus]
+        for ending in endings {
+            let key = Array(rsa.dropLast(ending.count)) + ending
+            let reason = try #require(try refusal(of: key))
+            #expect(reason.contains("whose key is too weak"), "\(reason)")
+        }
+    }
+
+    @Test("an Ed25519 or Ed448 key of small order is refused: anyone can make its signatures")
+    func smallOrder() throws {
+        func bytes(_ runs: (byte: UInt8, count: Int)...) -> [UInt8] {
+            runs.flatMap { [UInt8](repeating: $0.byte, count: $0.count) }
+        }
+        // The coordinates y: 0, 1, -1, and the prime plus 0 and 1, which are not canonical.
+        var ed25519 = [
+            bytes((0, 32)), bytes((1, 1), (0, 31)), bytes((0xEC, 1), (0xFF, 30), (0x7F, 1)),
+            bytes((0xED, 1), (0xFF, 30), (0x7F, 1)), bytes((0xEE, 1), (0xFF, 30), (0x7F, 1)),
+        ]
+        let ed448 = [
+            bytes((0, 57)), bytes((1, 1), (0, 56)),
+            bytes((0xFE, 1), (0xFF, 27), (0xFE, 1), (0xFF, 27), (0, 1)),
+            bytes((0xFF, 28), (0xFE, 1), (0xFF, 27), (0, 1)), bytes((0, 28), (0xFF, 28), (0, 1)),
+        ]
+        // Two points of order 8, and one of these plus the base point, which is not of small order,
+        // but not in the group of prime order either.
+        ed25519.append([
+            0xC7, 0x17, 0x6A, 0x70, 0x3D, 0x4D, 0xD8, 0x4F, 0xBA, 0x3C, 0x0B, 0x76, 0x0D, 0x10,
+            0x67, 0x0F, 0x2A, 0x20, 0x53, 0xFA, 0x2C, 0x39, 0xCC, 0xC6, 0x4E, 0xC7, 0xFD, 0x77,
+            0x92, 0xAC, 0x03, 0x7A,
+        ])
+        ed25519.append([
+            0x26, 0xE8, 0x95, 0x8F, 0xC2, 0xB2, 0x27, 0xB0, 0x45, 0xC3, 0xF4, 0x89, 0xF2, 0xEF,
+            0x98, 0xF0, 0xD5, 0xDF, 0xAC, 0x05, 0xD3, 0xC6, 0x33, 0x39, 0xB1, 0x38, 0x02, 0x88,
+            0x6D, 0x53, 0xFC, 0x05,
+        ])
+        ed25519.append([
+            0x98, 0x51, 0x9E, 0xAD, 0xF3, 0x5B, 0x99, 0x52, 0x33, 0xB5, 0x1B, 0x5C, 0xD2, 0x3E,
+            0x9C, 0xC5, 0xA2, 0x8B, 0x63, 0x9B, 0x5A, 0x4A, 0xF0, 0xEC, 0x90, 0x3C, 0xB9, 0x60,
+            0xD8, 0x1B, 0x78, 0x19,
+        ])
+        let ed25519Head: [UInt8] = [
+            0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00,
+        ]
+        let ed448Head: [UInt8] = [
+            0x30, 0x43, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x71, 0x03, 0x3A, 0x00,
+        ]
+        let keys = ed25519.map { ed25519Head + $0 } + ed448.map { ed448Head + $0 }
+        for key in keys {
+            // The highest bit is the sign of the coordinate x.
+            var negative = key
+            negative[key.count - 1] |= 0x80
+            for key in [key, negative] {
+                let reason = try #require(try refusal(of: key), "\(key)")
+                #expect(reason.contains("whose key is too weak"), "\(reason)")
+            }
+        }
+    }
+
     /// The SubjectPublicKeyInfo of a new key, made with these options of `openssl genpkey`.
     private func freshKey(_ options: [String]) throws -> [UInt8] {
         let key = authority.folder.file("fresh.key")

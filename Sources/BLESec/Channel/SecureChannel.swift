@@ -22,6 +22,8 @@ public actor SecureChannel {
     private var lastReceiveTime: UInt64?
     /// The rest of a message that ``ByteStream/read(atMost:)`` has returned in part.
     var unreadBytes: ArraySlice<UInt8> = []
+    /// The last turn that ``endTurn(_:)`` has ended.
+    private var endedTurn: UInt64 = 0
 
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -283,6 +285,8 @@ public actor SecureChannel {
     }
 
     private var acknowledged: UInt64 { session?.acknowledged ?? 0 }
+    /// Whether the peer has acknowledged anything, be it only this side's end.
+    package var hasAcknowledgement: Bool { acknowledged > 0 }
     private var cannotReadAcknowledgements: Bool { session?.cannotReadAcknowledgements ?? false }
 
     private func requireAcknowledgements() throws(ChannelError) {
@@ -402,11 +406,37 @@ public actor SecureChannel {
         }
     }
 
-    /// Receives a message as ``receive()`` does, and returns it with its number.
-    func receiveNumbered() async throws(ChannelError) -> (message: [UInt8], number: UInt64)? {
-        guard let message = try await receive() else { return nil }
-        // Nothing suspends after the message was taken, so no other call has taken one since.
-        return (message, lastReceived)
+    /// What ``receive(inTurn:)`` returns.
+    enum ReceivedInTurn {
+        /// A message, and its number.
+        case message([UInt8], number: UInt64)
+        /// The peer has sent its end, and no message is left.
+        case end
+        /// Another channel is to be read first.
+        case turnHasEnded
+    }
+
+    /// Receives a message as ``receive()`` does, for a connection that reads its channels in turns.
+    /// Takes no message, and stops waiting for one, once ``endTurn(_:)`` has ended the turn.
+    func receive(inTurn turn: UInt64) async throws(ChannelError) -> ReceivedInTurn {
+        if !loop.mayContinue() { await loop.giveWay() }
+        while turn > endedTurn {
+            guard canReceive else {
+                try await wait(for: .message) { canReceive || turn <= endedTurn }
+                continue
+            }
+            guard let message = try await nextMessage() else { return .end }
+            didTakeMessage()
+            // Nothing suspends after the message was taken, so no other call has taken one since.
+            return .message(message, number: lastReceived)
+        }
+        return .turnHasEnded
+    }
+
+    /// Ends the turns up to `turn` (``receive(inTurn:)``).
+    func endTurn(_ turn: UInt64) {
+        endedTurn = max(endedTurn, turn)
+        driver.waiting.wake(.message)
     }
 
     var hasWaitingMessages: Bool { session?.inbox.isEmpty == false }
@@ -535,6 +565,12 @@ public actor SecureChannel {
     var isEnding: Bool { isOver || session?.requestedEnd != nil }
     /// The error with which the channel has ended; `nil` while it has not ended.
     var endError: ChannelError? { outcome?.error }
+    /// Whether the channel has ended before the peer had acknowledged all messages of this side.
+    /// False in direct mode, which has no acknowledgements.
+    var hasLostMessages: Bool {
+        guard isOver, configuration.mode == .negotiated, let session else { return false }
+        return session.acknowledged < session.queued
+    }
     /// Ends the channel at once. The peer sees a truncated channel.
     public func abort() { abort(ChannelError(.closed, "the channel was aborted on this side")) }
     /// Ends the channel at once; waiting calls throw `error`.

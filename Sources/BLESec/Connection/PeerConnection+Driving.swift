@@ -226,6 +226,8 @@ extension PeerConnection {
     ) async {
         let older = current
         current = channel
+        // A call that closes the connection asks the older channel whether it has lost messages.
+        if let older { closingChannels.append(older) }
         if let lane {
             let port = lane.beginLink(to: peer, order)
             channel.loop.execute { channel.assumeIsolated { $0.carry(port) } }
@@ -267,8 +269,14 @@ extension PeerConnection {
         let hasMessages = await channel.hasWaitingMessages
         let isOver = await channel.isOver
         guard hasMessages || !isOver else { return }
-        unread.insert(channel, at: unread.firstIndex { $0 === current } ?? unread.count)
+        let index = unread.firstIndex { $0 === current }
+        unread.insert(channel, at: index ?? unread.count)
         waiting.wake(.message)
+        guard index != nil, let current else { return }
+        // Calls that wait for a message of the channel in use have to read this channel first.
+        let endedTurn = readingTurn
+        readingTurn += 1
+        await current.endTurn(endedTurn)
     }
 
     /// Closes a channel that the connection does not use. While the task waits for the channel, it
@@ -337,6 +345,7 @@ extension PeerConnection {
         let failure = await channel.endError
         receipts.forget(channel)
         let hasCarriedMessage = await channel.hasCarriedMessage
+        if await channel.hasLostMessages { hasLostMessages = true }
         // Once the connection is closed, the channels stay: a later call of `close` or `leave` can
         // then still throw their errors.
         if !machine.isClosed { closingChannels.removeAll { $0 === channel } }
@@ -371,7 +380,11 @@ extension PeerConnection {
     func shut(_ error: ChannelError?) {
         let before = machine.status
         machine.close(error, at: loop.now)
-        if let channel = current.take() { Task(executorPreference: loop) { await channel.abort() } }
+        if let channel = current.take() {
+            // A later call of `close` or `leave` reports the messages that are lost now.
+            closingChannels.append(channel)
+            Task(executorPreference: loop) { await channel.abort() }
+        }
         attemptTask?.cancel()
         arrivalTask?.cancel()
         // Peers that still connect are refused.

@@ -12,12 +12,13 @@ public import BLESecLinks
 /// By default each message belongs to one link. A message from
 /// ``send(_:whenDisconnected:)-([UInt8],_)`` whose fate is `delivered` has been acknowledged. If a
 /// link is lost, the fate of the messages under way is unknown, and the connection never sends them
-/// again, so that no message arrives twice. With ``Guarantee/exactlyOnce(_:)`` messages outlive
-/// links.
+/// again, so that no message arrives twice. ``close(_:within:)`` throws an error if the fate of a
+/// message is unknown, on whichever link. With ``Guarantee/exactlyOnce(_:)`` messages outlive links.
 ///
 /// A silent peer is detected within the ``ChannelTimeouts/idle`` time of the channel, which sends a
 /// ping after half of this time. Dropping the last reference ends the link and may lose messages;
-/// ``close(_:within:)`` loses none unless it throws.
+/// ``close(_:within:)`` loses none unless it throws or, with ``Guarantee/exactlyOnce(_:)``, the peer
+/// has lost its state.
 public actor PeerConnection {
     /// The loop on which the connection runs.
     public nonisolated let loop: EventLoop
@@ -33,8 +34,16 @@ public actor PeerConnection {
     /// Channels that the connection does not use any more, and that may not be over yet; oldest
     /// first. Once the connection is closed, channels that are over stay here, too.
     var closingChannels: [SecureChannel] = []
+    /// The channel that was in use when ``close(_:within:)`` or ``leave(within:)`` was first called;
+    /// nil if there was none. Each call throws the error of this channel.
+    private var lastChannel: SecureChannel?
+    /// Whether a channel has ended before the peer had acknowledged all messages of this side.
+    var hasLostMessages = false
     /// Channels that have messages or may get some, oldest first; the last may be the one in use.
     var unread: [SecureChannel] = []
+    /// Increases when the channel in use is not the next to be read any more, because another
+    /// channel was put before it. Calls that wait for its messages then look again.
+    var readingTurn: UInt64 = 1
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
     var attemptTask: Task<Void, Never>?
@@ -247,9 +256,8 @@ public actor PeerConnection {
                 // channel. Otherwise the error concerns the message.
                 guard await channel.isEnding else { throw error }
                 let hasCarriedMessage = await channel.hasCarriedMessage
-                let isOver = await channel.isOver
-                // The messages that were queued before may still have to leave.
-                if !isOver, current === channel { closingChannels.append(channel) }
+                // The messages that were queued before may still have to leave, or be lost.
+                if current === channel { closingChannels.append(channel) }
                 lose(channel, because: error, hasCarriedMessage: hasCarriedMessage)
             }
         }
@@ -288,9 +296,12 @@ public actor PeerConnection {
                 continue
             }
             do throws(ChannelError) {
-                if let (message, number) = try await channel.receiveNumbered() {
+                switch try await channel.receive(inTurn: readingTurn) {
+                case .message(let message, number: let number):
                     receipts.add(channel, number)
                     return message
+                case .turnHasEnded: continue
+                case .end: break
                 }
             } catch {
                 // The error that ended the channel does not end the connection.
@@ -372,10 +383,15 @@ public actor PeerConnection {
     /// - Parameters:
     ///   - reason: tells the peer whether it has received everything.
     ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
-    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link and without
-    ///   ``Guarantee/exactlyOnce(_:)``, the call throws only if an earlier channel has lost messages
-    ///   of this side (`unacknowledged`). `cancelled` when the task is cancelled: this side has then
-    ///   finished, and sends nothing more; call `close` again, ``leave(within:)`` or ``abort()``.
+    /// - Throws: with ``Guarantee/exactlyOnce(_:)`` and the reason `done`, `unacknowledged` or
+    ///   `timedOut` after `limit` without progress, or the error that closed the connection.
+    ///   Otherwise as ``SecureChannel/close(within:)`` does for the link that was in use at the first
+    ///   call of `close` or ``leave(within:)``; later calls throw that link's error again. Without
+    ///   ``Guarantee/exactlyOnce(_:)`` also `unacknowledged` if the peer has not acknowledged a
+    ///   message of this side on an earlier link, or before the connection was closed in another
+    ///   way, even if the program knows this from the message's fate. `cancelled` when the task is
+    ///   cancelled: this side has then finished, and sends nothing more; call `close` again,
+    ///   ``leave(within:)`` or ``abort()``.
     public func close(
         _ reason: EndReason = .done, within limit: Duration? = nil
     ) async throws(ChannelError) {
@@ -392,7 +408,8 @@ public actor PeerConnection {
     /// has confirmed what was sent; or until there was no progress for `limit`. A message without a
     /// fate may then have arrived or not.
     ///
-    /// - Throws: as ``close(_:within:)`` does, for example `timedOut` after `limit`.
+    /// - Throws: as ``close(_:within:)`` does with a reason other than `done`; for example `timedOut`
+    ///   after `limit`.
     public func leave(within limit: Duration? = nil) async throws(ChannelError) {
         try await leave(.done, within: limit)
     }
@@ -401,8 +418,10 @@ public actor PeerConnection {
         _ reason: EndReason, within limit: Duration?
     ) async throws(ChannelError) {
         if let lane, reason == .done { await settle(lane, within: limit) }
-        let last = current.take()
-        if let last { closingChannels.append(last) }
+        if let last = current.take() {
+            closingChannels.append(last)
+            lastChannel = last
+        }
         let channels = closingChannels
         isLeaving = true
         shut(nil)
@@ -414,13 +433,16 @@ public actor PeerConnection {
                 try await channel.close(within: limit)
             } catch {
                 // Of an earlier channel, only the loss of this side's messages is an error.
-                if channel === last || error.code == .unacknowledged { failure = failure ?? error }
+                let isOfLast = channel === lastChannel
+                if isOfLast || error.code == .cancelled { failure = failure ?? error }
             }
+            if await channel.hasLostMessages { hasLostMessages = true }
         }
         isLeaving = false
         waiting.wake(.acknowledgement)
         await lane?.closeStore()
         if let failure { throw failure }
+        if hasLostMessages { throw .lostMessages }
     }
 
     /// Ends the connection and its link at once.
@@ -432,4 +454,13 @@ public actor PeerConnection {
 
 extension PeerConnection: TimerHandler {
     package nonisolated func timerFired(_ timer: LoopTimer) { assumeIsolated { $0.deadlineCame() } }
+}
+
+extension ChannelError {
+    fileprivate static var lostMessages: ChannelError {
+        ChannelError(
+            .unacknowledged,
+            "the peer has not acknowledged all messages of this side; whether the others have "
+                + "arrived is unknown")
+    }
 }

@@ -380,9 +380,9 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Ends the channel with `error`, or with a more exact error of the stage, such as this side's
-    /// earlier refusal of the peer.
+    /// earlier refusal of the peer, or that the peer is this device itself.
     mutating func fail(_ error: ChannelError) {
-        finish(.failed(stage?.reason(for: error) ?? error))
+        finish(.failed(stage?.finalError(for: error) ?? error))
     }
 
     /// Ends the channel; the first outcome stands. Keys, buffers and unsent messages are discarded

@@ -53,6 +53,9 @@ class ChannelStage {
 
     final let parameters: ChannelParameters
     final let records: RecordLayer
+    /// The dial of this device whose first message this acceptor has received, perhaps as a replay;
+    /// nil if the message is none of this device's.
+    final var returnedDial: PendingDials.ReturnedDial?
 
     init(_ parameters: ChannelParameters, _ records: RecordLayer) {
         self.parameters = parameters
@@ -92,8 +95,19 @@ class ChannelStage {
     func handleTimeout(now: UInt64) throws(ChannelError) -> Step { .wait }
     /// Acts on the end of the link; see ``ChannelMachine/linkEnded(_:canSend:now:)``.
     func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step { .wait }
-    /// The error with which the channel ends after a call has thrown `error`.
+    /// The stage's own error, if a call has thrown `error`.
     func reason(for error: ChannelError) -> ChannelError { error }
+
+    /// The error with which the channel ends after a call has thrown `error`.
+    final func finalError(for error: ChannelError) -> ChannelError {
+        let reason = reason(for: error)
+        guard let returnedDial else { return reason }
+        if returnedDial.isSelfConnection { return .talksToItself }
+        // An acceptor that cannot read its device's own message, or may not admit the key in it,
+        // closes the link in silence. Only the note tells the dialer why.
+        let isRefusal = reason.code == .authenticationFailed || reason.code == .untrusted
+        return isRefusal && returnedDial.noteClosing() ? .talksToItself : reason
+    }
 }
 
 /// A question about the peer that the trust policy cannot answer at once.
@@ -109,9 +123,11 @@ class UnauthenticatedStage: ChannelStage {
     final let began: UInt64
     /// How many bytes have arrived on the channel.
     private(set) final var arrived: Int
-    /// Keeps this dialer's first message in ``PendingDials``, until the peer is proven. An acceptor
-    /// of this process can thus detect a connection to itself.
+    /// Keeps this dialer's first message in ``PendingDials``, until the peer is proven, so that an
+    /// acceptor of this process recognizes the message.
     final var dialToken: PendingDials.Token?
+    /// Whether the peer's first message of the handshake, after hello and answer, has arrived.
+    final var hasPeerMessage = false
 
     /// The first stage of a channel.
     init(_ parameters: ChannelParameters, _ engine: consuming Engine = .none) {
@@ -125,13 +141,24 @@ class UnauthenticatedStage: ChannelStage {
         began = now
         arrived = previous.arrived
         dialToken = previous.dialToken
+        hasPeerMessage = previous.hasPeerMessage
         super.init(previous.parameters, previous.records)
+        returnedDial = previous.returnedDial
     }
 
     /// Returns what has to be asked about the peer, once; nil if there is nothing to ask.
     func takeTrustQuestion() -> TrustQuestion? { nil }
     /// Applies the answer to the question; a late answer changes nothing.
     func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) throws(ChannelError) {}
+
+    /// Refuses a peer that has proven this side's own key.
+    ///
+    /// A key that is only claimed is judged like any other, because refusing it would confirm a
+    /// guess of this side's key.
+    final func refuseOwnKey(_ identity: ClaimedIdentity) throws(ChannelError) {
+        guard records.engine.isPeerProven, configuration.isOwn(identity) else { return }
+        throw .talksToItself
+    }
 
     /// How many bytes a peer may send, including those that authenticate it.
     var unauthenticatedLimit: Int { configuration.limits.unauthenticatedBytes }
@@ -155,8 +182,8 @@ class UnauthenticatedStage: ChannelStage {
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
-        // An acceptor that detects a connection to itself closes the link without a message.
-        if arrived == 0, dialToken?.cameBack == true { throw .talksToItself }
+        // If the peer has answered, only a copy of the dial has reached this device's acceptor.
+        if !hasPeerMessage, dialToken?.wasClosed == true { throw .talksToItself }
         throw error ?? ChannelError(.truncated, "the peer closed the link during the handshake")
     }
 }

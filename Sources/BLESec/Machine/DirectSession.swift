@@ -31,6 +31,7 @@ final class DirectSession: Session {
         afterProofIn previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64
     ) throws(ChannelError) {
         super.init(after: previous, agreement, now: now)
+        returnedDial = previous.returnedDial
         // This side proves its key at once, with an empty record, because the application may have
         // nothing to send first.
         if records.engine.owesProof { try seal([UInt8]().span) }
@@ -137,6 +138,7 @@ final class DirectSession: Session {
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
+        if returnedDial?.isSelfConnection == true { throw .talksToItself }
         if let error { throw error }
         guard records.inbound.isEmpty else {
             throw ChannelError(.truncated, "the link ended inside a message")
@@ -181,6 +183,7 @@ final class DirectProof: UnauthenticatedStage {
         guard records.engine.isPeerProven else {
             throw .unproven("the peer's first message proves nothing")
         }
+        try refuseOwnKey(ClaimedIdentity(agreement.peer))
         let session = try DirectSession(afterProofIn: self, agreement, now: now)
         // An empty message that serves as the proof is not an end.
         if !plaintext.isEmpty { try session.receive(plaintext, now: now) }
@@ -197,7 +200,6 @@ final class DirectProof: UnauthenticatedStage {
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
-        if arrived == 0, dialToken?.cameBack == true { throw .talksToItself }
         // A reset gives the same error: a peer that closes a socket with unread bytes resets it.
         var unproven = ChannelError.unproven("the peer closed the link before it proved its key")
         unproven.underlying = error?.underlying

@@ -76,7 +76,10 @@ final class Handshake: UnauthenticatedStage {
             return .next(Refusing(after: self, refusal ?? error, now: now))
         case .handshaking, .failed: break
         }
-        if try records.sendHandshake() != nil { return .again }
+        if let message = try records.sendHandshake() {
+            returnedDial?.noteAnswer(message)
+            return .again
+        }
         return try receive() ? .again : .wait
     }
 
@@ -107,27 +110,33 @@ final class Handshake: UnauthenticatedStage {
     /// Takes the peer's next handshake message; returns false while it is incomplete.
     private func receive() throws(ChannelError) -> Bool {
         guard records.engine.framesHandshake else {
-            // The two counts are equal only in direct mode, while no byte has been consumed. The
-            // buffer then begins with the peer's TLS hello.
-            if arrived == records.inbound.count {
-                let length = min(arrived, PendingDials.prefixLength)
-                try refuseOwnDial(records.inbound.withBytes { $0.span.array(in: 0..<length) })
-            }
-            return try records.receiveHandshake()
+            // The first record may have arrived in part: the engine consumes whole records.
+            let length = min(records.inbound.count, PendingDials.prefixLength)
+            try compareFirstMessage(records.inbound.withBytes { $0.span.array(in: 0..<length) })
+            guard try records.receiveHandshake() else { return false }
+            hasPeerMessage = true
+            return true
         }
         let bound = configuration.limits.unauthenticatedBytes
         guard let message = try records.takeFramed(atMost: bound) else { return false }
-        try refuseOwnDial(message)
+        try compareFirstMessage(message)
+        hasPeerMessage = true
         try records.engine.receiveHandshake(message.span)
         return true
     }
 
-    /// Refuses a dial that this device itself has made; sends nothing.
-    private func refuseOwnDial(_ message: [UInt8]) throws(ChannelError) {
-        guard parameters.role == .acceptor,
-            configuration.pendingDials.markIfOwn(message, by: parameters.ownKeys)
-        else { return }
-        throw .talksToItself
+    /// Compares the first bytes of the peer's first message with what this device has sent. Throws
+    /// if this is a dialer, and an acceptor of this device has sent the message.
+    private func compareFirstMessage(_ message: [UInt8]) throws(ChannelError) {
+        guard !hasPeerMessage else { return }
+        switch parameters.role {
+        case .dialer:
+            if dialToken?.isAnswered(by: message) == true { throw .talksToItself }
+        case .acceptor where transcript == nil:
+            returnedDial = configuration.pendingDials.dial(
+                beginningWith: message, by: parameters.ownKeys)
+        case .acceptor: break  // The first message was the early message.
+        }
     }
 
     private func nextStage(
@@ -138,6 +147,7 @@ final class Handshake: UnauthenticatedStage {
             try records.seal(.reject, [RejectCode.refused.rawValue] + filling)
             return Refusing(after: self, refusal, now: now)
         }
+        try refuseOwnKey(ClaimedIdentity(identity))
         let agreement = Agreement(
             peer: identity, protocolName: protocolName, features: features,
             handshakeHash: records.engine.handshakeHash)
@@ -156,7 +166,10 @@ final class Handshake: UnauthenticatedStage {
 
     private func evaluateTrust(_ identity: ClaimedIdentity, now: UInt64) throws(ChannelError) {
         claimedIdentity = identity
-        guard !configuration.isOwn(identity) else { throw .talksToItself }
+        // The policy of a TLS dialer decides before the acceptor's signature is checked.
+        if records.engine.framesHandshake || parameters.role == .acceptor {
+            try refuseOwnKey(identity)
+        }
         switch configuration.policy(for: protocolName).decide(identity) {
         case .admit: return try records.engine.admit()
         case .refuse(let reason): return try refuse(ChannelError(.untrusted, reason))

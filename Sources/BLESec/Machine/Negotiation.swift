@@ -92,9 +92,8 @@ final class Negotiation: UnauthenticatedStage {
             let early = try records.takeFramed(atMost: configuration.limits.unauthenticatedBytes)
         else { return .wait }
         transcript.early = early
-        guard !configuration.pendingDials.markIfOwn(early, by: parameters.ownKeys) else {
-            throw .talksToItself
-        }
+        returnedDial = configuration.pendingDials.dial(
+            beginningWith: early, by: parameters.ownKeys)
         if let error = featureError {
             // The feature bits in the answer tell the dialer which features this side requires.
             try answer(Answer(.refused, extensions: parameters.requiredFeatures.extensions))
@@ -193,8 +192,7 @@ final class Negotiation: UnauthenticatedStage {
             records.replaceEngine(
                 try plans.makeEngine(
                     offers[answer.index], prologue: transcript.prologue(for: .switch)))
-            guard let message = try records.sendHandshake() else { throw .engineIsDead }
-            dialToken = configuration.pendingDials.insert(message, by: parameters.ownKeys)
+            guard try records.sendHandshake() != nil else { throw .engineIsDead }
             return .next(makeHandshake(offers[answer.index], now: now))
         case .fallback:
             guard let plan = plans.fallback(offers[answer.index], from: offers[0]) else {

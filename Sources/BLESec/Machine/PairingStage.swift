@@ -10,6 +10,8 @@ final class PairingStage: UnauthenticatedStage {
     private var hasAsked = false
     /// Why this side refuses the peer; nil if it does not.
     private var refusal: ChannelError?
+    /// Whether the peer has not stored this side's key, and will not.
+    private var hasSurelyFailed = false
 
     init(
         after readyExchange: ReadyExchange, _ agreement: Agreement, _ rule: TrustPolicy.PairingRule,
@@ -58,19 +60,20 @@ final class PairingStage: UnauthenticatedStage {
     }
 
     private func receive(_ plaintext: [UInt8], now: UInt64) throws(ChannelError) {
-        guard let first = plaintext.first else { throw .violation("a record without a type") }
-        let type = RecordType(rawValue: first)
-        guard type != .reject else { throw rejection }
-        guard type == .pair else {
-            guard type.isIgnorable else { throw .violation("a record before the pairing is over") }
-            return
-        }
+        let type = plaintext.first.map { RecordType(rawValue: $0) }
+        if let type, type.isIgnorable { return }
         let payload = Array(plaintext.dropFirst())
-        try advance(now: now) { () throws(ChannelError) in try exchange.receive(payload) }
+        try advance(now: now) { () throws(ChannelError) in
+            guard let type else { throw .violation("a record without a type") }
+            guard type != .reject else { throw rejection }
+            guard type == .pair else { throw .violation("a record before the pairing is over") }
+            try exchange.receive(payload)
+        }
     }
 
-    /// Makes a call that advances the exchange, and seals the records that follow. If this side
-    /// refuses the peer, the next ``step(now:)`` tells the peer.
+    /// Makes a call that advances or ends the exchange, and seals the records that follow. If this
+    /// side refuses the peer, the next ``step(now:)`` tells the peer. If the pairing has surely
+    /// failed, the store first removes what it has kept for it.
     private func advance(
         now: UInt64, _ call: () throws(ChannelError) -> Void
     ) throws(ChannelError) {
@@ -82,8 +85,13 @@ final class PairingStage: UnauthenticatedStage {
             // The records made before the error are sent too: they tell the peer in which way this
             // side pairs, also if the peer pairs in another way.
             while let record = exchange.nextRecord() { try records.seal(.pair, record) }
-            guard error.code != .protocolViolation, !exchange.isPeerInSession else { throw error }
-            refusal = reason(for: error, whileBinding: exchange.isBinding)
+            if showsSureFailure(error) {
+                hasSurelyFailed = true
+                if exchange.forgetPeer(failingWith: error) { return }
+            }
+            let isRefusedHere = ![.protocolViolation, .refused].contains(error.code)
+            guard isRefusedHere, !exchange.isPeerInSession else { throw error }
+            refusal = reason(for: error)
             return
         }
         while let record = exchange.nextRecord() { try records.seal(.pair, record) }
@@ -132,26 +140,32 @@ final class PairingStage: UnauthenticatedStage {
                 + "old, or somebody there has said no")
     }
 
-    override func reason(for error: ChannelError) -> ChannelError {
-        refusal ?? reason(for: error, whileBinding: exchange.isBinding)
-    }
-
-    /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the
-    /// peer has stored this side's key. An error by which one side refuses the other gets the
-    /// peer's identity.
+    /// Whether `error`, which the exchange or an authentic record of the peer has caused, shows that
+    /// the peer has not stored this side's key, and will not.
     ///
     /// The acceptor stores the dialer's key only after the dialer's `done`. So a dialer knows that
     /// this pairing has failed if, before the dialer stores the acceptor's key, either side refuses
-    /// or the acceptor breaks the protocol.
-    private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
+    /// or the acceptor breaks the protocol. An acceptor whose `done` is awaited has stored the
+    /// dialer's key already. What anyone on the link can cause, such as too many bytes, shows
+    /// nothing.
+    private func showsSureFailure(_ error: ChannelError) -> Bool {
+        parameters.role == .dialer && !exchange.isBinding && !exchange.awaitsDone
+            && [.refused, .untrusted, .protocolViolation].contains(error.code)
+    }
+
+    /// Returns this side's refusal of the peer, if there is one. Otherwise returns `error`, or
+    /// `mayBePaired` if this side has confirmed and cannot know whether the peer has stored this
+    /// side's key. An error by which one side refuses the other gets the peer's identity.
+    override func reason(for error: ChannelError) -> ChannelError {
+        if let refusal { return refusal }
         var error = error
         if [.refused, .untrusted].contains(error.code) {
             error.claimed = ClaimedIdentity(agreement.peer)
         }
-        let hasSurelyFailed =
-            parameters.role == .dialer && !isBinding
-            && [.refused, .untrusted, .protocolViolation, .limitExceeded].contains(error.code)
-        guard exchange.hasConfirmed, !exchange.isComplete, !hasSurelyFailed else { return error }
+        // If the name belongs to another key by now, this side cannot complete the pairing.
+        guard exchange.hasConfirmed, !exchange.isComplete, !exchange.isNameTaken,
+            !hasSurelyFailed
+        else { return error }
         var result = ChannelError(
             .mayBePaired,
             "this side and the peer may be paired: pair again within 24 hours to complete it "

@@ -68,6 +68,7 @@ final class ReadyExchange: UnauthenticatedStage {
         case .ready:
             let expected = expectedPayload
             guard constantTimeEqual(payload.span, expected.span) else { throw .wrongReady }
+            try refuseOwnKey(ClaimedIdentity(agreement.peer))
             return true
         case .reject:
             var error = try Self.rejection(payload)

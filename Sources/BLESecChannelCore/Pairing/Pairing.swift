@@ -50,7 +50,8 @@ extension TrustPolicy {
         ///
         /// A listener gives up when no try of its code is left. But while the code is reserved for
         /// one peer, the failure of another peer does not count, because the last confirmations of
-        /// the peer with the reservation may still be under way.
+        /// the peer with the reservation may still be under way. It also gives up if the
+        /// invitation has ended, and the peer that owns it is refused.
         ///
         /// A dialer gives up when it is refused, so that it does not dial again with the same code
         /// before a person has checked the code. But a dialer that has used no try, or whose peer
@@ -60,7 +61,10 @@ extension TrustPolicy {
             case (.code(let code), .acceptor):
                 guard error.code == .untrusted, code.triesLeft == 0 else { return false }
                 return code.owner.map { $0 == error.claimed?.fingerprint } ?? true
-            case (_, .acceptor): return false
+            case (.invitation(let invitation), .acceptor):
+                guard error.code == .untrusted, !invitation.isOpen else { return false }
+                return invitation.owner.map { $0 == error.claimed?.fingerprint } ?? true
+            case (.comparing, .acceptor): return false
             case (.code(let code), .dialer):
                 return error.isRefusal && code.triesLeft < PairingCode.maximumTries
             case (.invitation(let invitation), .dialer):
@@ -70,12 +74,21 @@ extension TrustPolicy {
             }
         }
 
-        /// Ends the invitation, the code or the comparison, since the pairing is complete.
-        func didPair() {
+        /// The error with which this side gives up after `error`; nil if it does not give up (see
+        /// ``isOver(after:as:)``).
+        package func finalError(after error: ChannelError, as role: ChannelRole) -> ChannelError? {
+            guard isOver(after: error, as: role) else { return nil }
+            if case .code(let code) = self { return code.updated(error) }
+            return error
+        }
+
+        /// Ends the invitation, the code or the comparison, since the pairing is complete or cannot
+        /// be completed.
+        func end() {
             switch self {
             case .invitation(let invitation): invitation.close()
-            case .code(let code): code.didPair()
-            case .comparing(let comparison): comparison.didPair()
+            case .code(let code): code.end()
+            case .comparing(let comparison): comparison.end()
             }
         }
     }

@@ -63,7 +63,30 @@ extension TrustPolicy {
         /// Reserves the code for the first key that this side has verified; see
         /// ``PairingTries/reserve(for:)``.
         func reserve(for key: Fingerprint) -> Bool { tries.reserve(for: key) }
-        func didPair() { tries.didPair() }
+        func end() { tries.end() }
+
+        private static let mismatchReason =
+            "the codes differ: a digit is wrong, or somebody interferes"
+
+        /// The error for a peer with another code. It says how often this code may still be tried now.
+        var mismatch: ChannelError {
+            let left = triesLeft
+            return ChannelError(
+                .untrusted,
+                "\(Self.mismatchReason); "
+                    + (left == 0
+                        ? "this code cannot be tried again, make a new one"
+                        : "this code can be tried \(left) more time\(left == 1 ? "" : "s")"))
+        }
+
+        /// The same error. If it is a ``mismatch``, it says how often the code may still be tried
+        /// now: other links may have used tries since the error was made.
+        func updated(_ error: ChannelError) -> ChannelError {
+            guard error.reason.hasPrefix(Self.mismatchReason) else { return error }
+            var error = error
+            error.reason = mismatch.reason
+            return error
+        }
 
         func begin(_ context: CPace.Context, isInitiator: Bool) -> CPace {
             CPace(code: secret, context, isInitiator: isInitiator)

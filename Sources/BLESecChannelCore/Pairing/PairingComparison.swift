@@ -31,6 +31,6 @@ extension TrustPolicy {
         /// Reserves the comparison for the first key that this side has verified; see
         /// ``PairingTries/reserve(for:)``.
         func reserve(for key: Fingerprint) -> Bool { tries.reserve(for: key) }
-        func didPair() { tries.didPair() }
+        func end() { tries.end() }
     }
 }

@@ -51,7 +51,7 @@ package final class PairingExchange {
         case binding(sendsDone: Bool)
         /// The store keeps the peer as verified; this side's proof is next.
         case settling
-        /// The store removes its pending entry for the peer; then the exchange fails.
+        /// The store removes its pending entry for this pairing; then the exchange fails.
         case failing(ChannelError)
         case complete
     }
@@ -75,15 +75,20 @@ package final class PairingExchange {
     /// With a code, this side's confirmation and the one that the peer must send.
     private var confirmation: [UInt8] = []
     private var expectedConfirmation: [UInt8] = []
-    /// The hash over the pairing; see ``TrustPolicy/PendingPeer/transcript``.
+    /// The hash over the pairing; see ``TrustPolicy/PendingPeer/transcript``. Before this exchange
+    /// has calculated its own, that of the pending entry which it has found.
     private var transcript: [UInt8] = []
-    /// Whether this exchange has asked the store to keep a new pairing with the peer as pending.
-    private var hasAskedToKeep = false
+    /// Whether the store keeps the peer as pending because of this exchange, which has begun a new
+    /// pairing.
+    private var hasKeptPeer = false
 
     /// What has to be asked now; nil if nothing.
     package private(set) var question: Question?
     /// Whether this side has made its last confirmation, so that the peer may complete the pairing.
     package private(set) var hasConfirmed = false
+    /// Whether the exchange has failed because the name belongs to another key by now. The store
+    /// keeps nothing of the pairing then, so this side cannot complete it later.
+    package private(set) var isNameTaken = false
 
     /// Begins; ``question`` is then the first thing to ask.
     package init(_ rule: TrustPolicy.PairingRule, _ parties: Parties) {
@@ -103,6 +108,8 @@ package final class PairingExchange {
     package var wantsRecord: Bool { if case .awaiting = state { true } else { false } }
     /// The step that the peer's next record must have; nil while none is expected.
     var expectedStep: PairingStep? { if case .awaiting(let step) = state { step } else { nil } }
+    /// Whether the peer's `done` is next. A dialer awaits it only from an acceptor that knows it.
+    package var awaitsDone: Bool { if case .awaiting(.done) = state { true } else { false } }
     /// Whether the store is storing a peer that has confirmed.
     package var isBinding: Bool { if case .binding = state { true } else { false } }
     /// Whether the peer has sent `done`, its last record. The peer's session has then begun, and a
@@ -142,7 +149,7 @@ package final class PairingExchange {
         case .done:
             // Binding is also needed for a known peer if this exchange has kept it as pending,
             // since binding removes the pending entry.
-            if standing == .known, !hasAskedToKeep {
+            if standing == .known, !hasKeptPeer {
                 finish(sendsDone: false)
             } else {
                 bind(sendsDone: false)
@@ -155,13 +162,20 @@ package final class PairingExchange {
         question = nil
         if case .failing(let error) = state { throw error }
         if case .refuse(let reason) = verdict {
-            throw storeError.withLock { $0.take() } ?? ChannelError(.untrusted, reason)
+            let error = storeError.withLock { $0.take() }
+            if isBinding, error?.code == .untrusted {
+                isNameTaken = true
+                // Nobody else can pair under this name either.
+                rule.way.end()
+            }
+            throw error ?? ChannelError(.untrusted, reason)
         }
         switch state {
         case .lookingUp: begin()
         case .comparing:
             if isDialer { try keep(isVerified: true) } else { state = .awaiting(.confirm) }
         case .keeping:
+            hasKeptPeer = true
             hasConfirmed = true
             send(.confirm, confirmation)
             state = .awaiting(isDialer ? .confirm : .done)
@@ -182,12 +196,13 @@ package final class PairingExchange {
     // MARK: - The beginning
 
     private func begin() {
-        standing =
-            switch keptPeer.withLock({ $0 }) {
-            case .known: .known
-            case .pending(let peer): peer.isVerified ? .verified : .pending
-            case nil: .nothing
-            }
+        switch keptPeer.withLock({ $0 }) {
+        case .known: standing = .known
+        case .pending(let peer):
+            standing = peer.isVerified ? .verified : .pending
+            transcript = peer.transcript
+        case nil: standing = .nothing
+        }
         if isDialer { sendBegin() }
         state = .awaiting(.begin)
     }
@@ -204,7 +219,6 @@ package final class PairingExchange {
             hasConfirmed = true
             state = .awaiting(.done)
         case .settle:
-            if case .pending(let peer) = keptPeer.withLock({ $0 }) { transcript = peer.transcript }
             if isDialer { sendProof() }
             state = .awaiting(.settle)
         case .full:
@@ -285,15 +299,7 @@ package final class PairingExchange {
             // peer's guess is right.
             if !isDialer { try code.spend() }
             let expected = expectedConfirmation
-            guard constantTimeEqual(value.span, expected.span) else {
-                let left = code.triesLeft
-                throw ChannelError(
-                    .untrusted,
-                    "the codes differ: a digit is wrong, or somebody interferes; "
-                        + (left == 0
-                            ? "this code cannot be tried again, make a new one"
-                            : "this code can be tried \(left) more time\(left == 1 ? "" : "s")"))
-            }
+            guard constantTimeEqual(value.span, expected.span) else { throw code.mismatch }
         } else if !value.isEmpty {
             throw Self.outOfPlace
         }
@@ -403,7 +409,6 @@ package final class PairingExchange {
 
     private func keep(isVerified: Bool) throws(ChannelError) {
         if isVerified { try reserveForPeer() }
-        hasAskedToKeep = true
         let peer = TrustPolicy.PendingPeer(
             name: rule.name, key: parties.peer, transcript: transcript, isVerified: isVerified)
         let store = rule.store
@@ -411,25 +416,55 @@ package final class PairingExchange {
         ask { () throws(ChannelError) in try store.keepPending(peer) }
     }
 
-    /// Removes the store's pending entry for the peer; then the exchange fails with `error`.
+    /// Removes the store's pending entry for this pairing; then the exchange fails with `error`.
     private func forget(failingWith error: ChannelError) {
-        let (store, key) = (rule.store, parties.peer)
+        let removal = removal
+        hasKeptPeer = false
         state = .failing(error)
-        ask { () throws(ChannelError) in try store.forgetPending(key) }
+        ask(removal)
+    }
+
+    /// Removes the store's pending entry for the peer, if it is that of this pairing. Another
+    /// exchange with the same key may have replaced it.
+    private var removal: @Sendable () throws(ChannelError) -> Void {
+        let (store, key, transcript) = (rule.store, parties.peer, transcript)
+        return { () throws(ChannelError) in
+            guard try store.pendingPeer(key)?.transcript == transcript else { return }
+            try store.forgetPending(key)
+        }
+    }
+
+    /// Called when the exchange has failed with `error`, and the peer cannot have stored this side.
+    /// Returns true if this exchange has made a pending entry for the peer: ``question`` is then to
+    /// remove the entry, and ``didDecide(_:)`` throws `error`. An entry of another exchange stays.
+    package func forgetPeer(failingWith error: ChannelError) -> Bool {
+        guard hasKeptPeer else { return false }
+        forget(failingWith: error)
+        return true
     }
 
     private func bind(sendsDone: Bool) {
-        let (store, name, key) = (rule.store, rule.name, parties.peer)
+        let (store, name, key, removal) = (rule.store, rule.name, parties.peer, removal)
         state = .binding(sendsDone: sendsDone)
         ask { () throws(ChannelError) in
-            try store.bind(name, to: key)
+            do throws(ChannelError) {
+                try store.bind(name, to: key)
+            } catch {
+                guard error.code == .untrusted else { throw error }
+                // The name belongs to another key by now, so this pairing cannot be completed.
+                try removal()
+                throw ChannelError(
+                    .untrusted,
+                    "\(error.reason): this side has forgotten the pairing, and the peer may remember "
+                        + "this side; choose another name, and pair again")
+            }
             // A pending entry that cannot be removed has no effect: a known key takes precedence.
             try? store.forgetPending(key)
         }
     }
 
     private func finish(sendsDone: Bool) {
-        rule.way.didPair()
+        rule.way.end()
         if sendsDone { send(.done, []) }
         state = .complete
     }

@@ -98,6 +98,9 @@ public final class PairingInvitation: Sendable {
     /// confirmation has arrived is still completed.
     public func close() { state.withLock { $0.isClosed = true } }
 
+    /// The first key that has proven that it has the secret of this side's own invitation.
+    var owner: Fingerprint? { state.withLock { $0.owner } }
+
     /// Whether ``close()`` has not been called yet.
     var isOpen: Bool { state.withLock { !$0.isClosed } }
 

@@ -44,7 +44,7 @@ final class PairingTries: Sendable {
     }
 
     /// Reserves the code or the comparison for the first verified key that asks. Returns false for
-    /// any other key, and for every key once ``close()`` was called, or ``didPair()`` without a
+    /// any other key, and for every key once ``close()`` was called, or ``end()`` without a
     /// reservation. So if two peers try at the same time, this side pairs with only one of them.
     func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
@@ -53,8 +53,8 @@ final class PairingTries: Sendable {
         }
     }
 
-    /// Ends all tries, since the pairing is complete; a reservation stays.
-    func didPair() { state.withLock { $0.isOver = true } }
+    /// Ends all tries, since the pairing is complete or cannot be completed; a reservation stays.
+    func end() { state.withLock { $0.isOver = true } }
 
     /// Ends all tries and the reservation.
     func close() { state.withLock { ($0.isOver, $0.owner) = (true, nil) } }

@@ -50,9 +50,9 @@ enum DeviceKey {
         case privateLabel:
             unsafe key = DERForm.privateKey(pem.content)
         default:
+            let command = publicKeyCommand(pem.label, path.shellWord)
             throw .badKey(
-                "holds \(pem.label): give the public key alone, which `openssl pkey -in "
-                    + "\(path.shellWord) -pubout` prints")
+                "holds \(pem.label): give the public key alone, which `openssl \(command)` prints")
         }
         guard let key = unsafe key else { throw .openSSL(.badKey, "holds a damaged key") }
         defer { unsafe EVP_PKEY_free(key) }
@@ -64,6 +64,17 @@ enum DeviceKey {
         return info
     }
 
+    /// The command of `openssl` that prints the public key in a file with this label. `path` is a
+    /// word of the shell.
+    private static func publicKeyCommand(_ label: String, _ path: String) -> String {
+        switch label {
+        case "CERTIFICATE", "TRUSTED CERTIFICATE": "x509 -in \(path) -noout -pubkey"
+        case "CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST": "req -in \(path) -noout -pubkey"
+        case "RSA PUBLIC KEY": "pkey -pubin -in \(path) -pubout"
+        default: "pkey -in \(path) -pubout"
+        }
+    }
+
     /// Throws unless TLS 1.3 has a signature scheme for the key, and peers accept its strength.
     private static func requireSigning(_ key: OpaquePointer) throws(ChannelError) {
         let hasSignatureScheme =
@@ -73,10 +84,13 @@ enum DeviceKey {
                 ["prime256v1", "secp384r1", "secp521r1"].contains(unsafe group(of: key))
             default: false
             }
-        guard hasSignatureScheme, unsafe KeyStrength.isAccepted(key) else {
+        guard hasSignatureScheme else {
             throw .badKey(
-                "holds a key that TLS 1.3 cannot sign with, or that is unusually large: use "
-                    + "Ed25519, Ed448, P-256, P-384, P-521 or RSA of 2048 to 4096 bits")
+                "holds a key that TLS 1.3 cannot sign with: use Ed25519, Ed448, P-256, P-384, P-521 "
+                    + "or RSA")
+        }
+        guard unsafe KeyStrength.isAccepted(key) else {
+            throw .badKey("holds a key that is \(KeyStrength.reason)")
         }
     }
 

@@ -91,9 +91,10 @@ enum ReceiveCommand {
                 }
             } catch {
                 // As in `listen`, the time limit ends the command even with --keep. An error of
-                // configuration would only come again.
+                // configuration, or a socket that this user may not dial, would only come again.
                 guard arguments.has(keep), interruption.error == nil,
-                    !transferConnection.hasReachedTimeLimit, error.code != .configuration
+                    !transferConnection.hasReachedTimeLimit, !transferConnection.isDenied,
+                    error.code != .configuration
                 else { throw error }
                 Diagnostics.print(error)
                 _ = try? await interruption.cancelling { () async throws(ChannelError) in

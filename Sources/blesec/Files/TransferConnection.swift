@@ -23,6 +23,8 @@ struct TransferConnection: Sendable {
 
     /// Whether the time limit has ended the connection.
     var hasReachedTimeLimit: Bool { timeIsOver.withLock { $0 } }
+    /// Whether this user may not connect to the Unix socket.
+    var isDenied: Bool { notes.isDenied }
 
     fileprivate init(
         _ connection: PeerConnection, _ interruption: Interruption, _ timeLimit: TimeLimit?,
@@ -50,11 +52,13 @@ struct TransferConnection: Sendable {
         endsWhenInterrupted: Bool = false,
         _ body: @escaping @Sendable () async throws(ChannelError) -> Bool
     ) async throws(ChannelError) {
+        let reportFailure = Locked<ChannelError?>(nil)
         let watching = Task(executorPreference: connection.loop) { () -> ChannelError? in
             for await status in await connection.states(keeping: 64) {
                 do throws(ChannelError) {
                     try notes.report(status)
                 } catch {
+                    reportFailure.withLock { $0 = error }
                     await connection.abort()
                     return error
                 }
@@ -110,8 +114,11 @@ struct TransferConnection: Sendable {
         let unexpectedMessage = await receiving.value
         let connectionFailure = await watching.value
         await end()
-        // A signal, or the time limit, is the cause of any other error.
-        if let error = interruption.error ?? timeLimitFailure ?? unexpectedMessage { throw error }
+        // Each of these is the cause of any other error.
+        let cause =
+            interruption.error ?? timeLimitFailure ?? unexpectedMessage
+            ?? reportFailure.withLock { $0 }
+        if let cause { throw cause }
         if let failure {
             // The error that closed the connection explains more than the error of a call that
             // failed because the connection was closed.
@@ -169,9 +176,8 @@ struct TransferSetup {
                 try Target(text, arguments, memory)
             }
         self.target = target
-        let remembered = try target?.peer == nil ? memory.rememberedKey : nil
         options = try ChannelOptions(
-            arguments, operandKey: target?.peer, rememberedKey: remembered, memory)
+            arguments, operandKey: target?.peer, rememberedKey: memory.rememberedKey, memory)
     }
 
     /// Starts a connection: dials the target or, with --listen, waits there. Without a target, both
@@ -179,18 +185,18 @@ struct TransferSetup {
     func connect(_ interruption: Interruption) async throws(ChannelError) -> TransferConnection {
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
-        let remembered = try target?.peer == nil ? memory.rememberedKey : nil
+        let remembered = memory.rememberedKey
         var options = options
         var configuration = try PersistentArguments.configuration(options, arguments)
-        if let remembered {
-            // An earlier connection may have remembered the peer.
+        if remembered != nil {
+            // An earlier connection may have remembered the peer. The policy accepts only that peer
+            // from then on.
             options.acceptsOnlyCertainPeers = true
-            configuration.trust = try ChannelOptions.trust(arguments, remembered: remembered)
-            configuration.certificateTrust = nil
         } else if !options.acceptsOnlyCertainPeers {
             configuration.trust = notes.onlyFirstPeer
         }
         let route: PeerRoute
+        var timeLimit = options.timeLimit
         var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
         let end: @Sendable () async -> Void
         if let target {
@@ -201,7 +207,7 @@ struct TransferSetup {
         } else {
             let routing = try await RouteArguments(
                 arguments, endpoint: operand, options, configuration, notes, failures, interruption)
-            (route, end) = (routing.route, routing.end)
+            (route, timeLimit, end) = (routing.route, routing.timeLimit, routing.end)
         }
         var delivery = PeerConnection.DeliveryOptions()
         // A message of a peer that runs another command is taken, and never confirmed.
@@ -210,6 +216,6 @@ struct TransferSetup {
         let connection = await PeerConnection.start(
             route, to: target?.peer ?? remembered, delivery: .exactlyOnce(delivery))
         return TransferConnection(
-            connection, interruption, options.timeLimit, notes, explained: explained, end: end)
+            connection, interruption, timeLimit, notes, explained: explained, end: end)
     }
 }

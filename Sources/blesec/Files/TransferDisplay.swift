@@ -5,7 +5,7 @@ internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
-/// The progress of files on standard error: lines that are redrawn on a terminal; with `--json` an
+/// The progress of files on standard error: lines, if a terminal can redraw them; with `--json` an
 /// object each second, and when a state changes; and otherwise only a line for each transfer that
 /// has ended.
 final class TransferDisplay: Sendable {
@@ -23,15 +23,15 @@ final class TransferDisplay: Sendable {
     /// The number of all files and folders to transfer, and the sum of their bytes; nil if unknown.
     private let total: (count: Int, bytes: UInt64?)?
     private let state = Locked(State())
-    private let isTerminal: Bool
+    private let isRedrawn: Bool
     private let hasColours: Bool
 
     init(total: (count: Int, bytes: UInt64?)? = nil) {
         self.total = total
-        isTerminal =
-            isatty(STDERR_FILENO) == 1 && !Diagnostics.isJSON && Diagnostics.verbosity >= 0
-        hasColours = isTerminal && Environment.allowsColours
-        guard isTerminal else { return }
+        isRedrawn =
+            Terminal.canRedraw(STDERR_FILENO) && !Diagnostics.isJSON && Diagnostics.verbosity >= 0
+        hasColours = isRedrawn && Environment.allowsColours
+        guard isRedrawn else { return }
         Diagnostics.show(by: { [weak self] line in
             guard let self else { return line() }
             self.state.withLock { state in
@@ -43,7 +43,7 @@ final class TransferDisplay: Sendable {
         })
     }
 
-    deinit { if isTerminal { Diagnostics.show(by: nil) } }
+    deinit { if isRedrawn { Diagnostics.show(by: nil) } }
 
     /// Shows a transfer until it has ended.
     func follow(_ transfer: FileTransfer) async {
@@ -52,7 +52,7 @@ final class TransferDisplay: Sendable {
     }
 
     private func show(_ transfer: FileTransfer, _ progress: FileTransfer.Progress) {
-        guard isTerminal, progress.state != .done, progress.state != .failed else { return }
+        guard isRedrawn, progress.state != .done, progress.state != .failed else { return }
         let width = Environment.width
         state.withLock { state in
             guard state.questions == 0, !StandardError.isBehind else { return }

@@ -87,7 +87,7 @@ enum ForwardCommand {
         let memory = try PeerMemory(arguments)
         let endpoint = arguments.value(at)
         let endpointKey = try memory.key(ofOperand: endpoint)
-        let rememberedKey = try memory.rememberedKey
+        let rememberedKey = memory.rememberedKey
         let expected = endpointKey ?? rememberedKey
         let options = try ChannelOptions(
             arguments, operandKey: endpointKey, rememberedKey: rememberedKey, memory)

@@ -8,8 +8,8 @@ enum PairCommand {
     private static let name = Option(
         name: "--name", value: "NAME",
         help: "This side's own name for the peer. From then on, `peer:NAME` is the peer in every "
-            + "command. If NAME already has another key, the command fails, and NAME keeps that "
-            + "key.")
+            + "command. If NAME already has another key, or gets one meanwhile, the command fails, "
+            + "and NAME keeps that key.")
     /// CODE is optional. The word after `--code` is CODE only if it begins with a digit or is `-`.
     private static let code = Option(
         name: "--code", value: "CODE", ifNextWordBeginsWith: (0...9).map(String.init),
@@ -38,9 +38,10 @@ enum PairCommand {
         help: "How long a new invitation is valid, 1 to 3600. The default is 120 seconds.")
     private static let timeout = Option(
         name: "--timeout", value: "SECONDS",
-        help: "Give up, with exit status 75, if no peer is paired within this time. By default "
-            + "this is the time for which a new invitation is valid, and otherwise 120 seconds. "
-            + "Only with the other side's invitation may it be longer.")
+        help: "Give up, with exit status 75, if no peer is paired within this time. The wait for "
+            + "a code or an invitation on standard input counts, too. By default this is the time "
+            + "for which a new invitation is valid, and otherwise 120 seconds. Only with the other "
+            + "side's invitation may it be longer.")
     private static let identityFile = Option(
         name: "--identity", short: "i", value: "FILE",
         help: "Prove the identity in FILE, which `blesec keygen` made. By default the key is in "
@@ -73,11 +74,11 @@ enum PairCommand {
                 + "tried three times on each side, within 120 seconds. An invitation proves both sides "
                 + "with one scan. Whoever sees it can pair in place of the other side, and only the "
                 + "first key that uses it is accepted.",
-            "If the link is lost after the last confirmation, or the command ends then, a side may not "
-                + "know whether the other side has finished. It then prints `may be paired`, and the exit "
-                + "status is 75, or after a signal that of the signal. Run `blesec pair` with the same "
-                + "names on both sides again within 24 hours, with a new code or invitation: it "
-                + "completes the pairing, or pairs anew.",
+            "If the link is lost after the last confirmation, or the command ends then, or the other "
+                + "side does not answer, a side may not know whether the other side has finished. It "
+                + "then prints `may be paired`, and the exit status is 75, or after a signal that of "
+                + "the signal. Run `blesec pair` with the same names on both sides again within 24 "
+                + "hours, with a new code or invitation: it completes the pairing, or pairs anew.",
             "Without --identity, this side's key is in the file `identity` in the directory of "
                 + "remembered peers. If there is no such file, it is made with a new key. Commands "
                 + "that name a remembered peer use this key too.",
@@ -102,8 +103,7 @@ enum PairCommand {
             throw arguments.usage(
                 "neither --state nor a home directory says where to remember peers")
         }
-        let request = try await request(arguments)
-        let limit = try request.limit(arguments)
+        let (request, limit) = try await request(arguments)
         let place = try PairingPlace(arguments, request)
         let folder = try StateFolder.make(path)
         try folder.check()
@@ -125,10 +125,18 @@ enum PairCommand {
             afterLimit: request.remedyAfterLimit)
         let interruption = Interruption()
         let offer = request.showsSecret ? PairingOffer(method, png: arguments.value(png)) : nil
-        let channel = try await interruption.cancelling {
-            () async throws(ChannelError) -> SecureChannel in
+        let key = try await interruption.cancelling {
+            () async throws(ChannelError) -> Fingerprint? in
             do throws(ChannelError) {
-                return try await session.pair { () throws(ChannelError) in try offer?.show() }
+                let channel = try await session.pair { () throws(ChannelError) in
+                    try offer?.show()
+                }
+                let key = await channel.peer.fingerprint
+                if let key, let endpoint = session.dialedEndpoint(of: channel)?.absolute {
+                    remember(endpoint, of: key, in: folder)
+                }
+                try await session.close(channel)
+                return key
             } catch {
                 // After a signal, the command ends with the signal's error, which does not say that
                 // the peer may be paired.
@@ -138,7 +146,23 @@ enum PairCommand {
                 throw error
             }
         }
-        try await finish(channel, name, folder, session)
+        let fingerprint = key?.description ?? ""
+        try StandardOutput.print(
+            line: "paired: \(name) \(fingerprint)",
+            or: [("paired", .string(name)), ("fingerprint", .string(fingerprint))])
+    }
+
+    /// Stores the endpoint at which the peer was dialed.
+    private static func remember(_ endpoint: Endpoint, of key: Fingerprint, in folder: StateFolder)
+    {
+        do throws(ChannelError) {
+            try folder.lastAddresses.record(
+                "\(endpoint) \(endpoint.addressType.rawValue)", of: key)
+        } catch {
+            Diagnostics.note(
+                "the peer's address will not be remembered: \(error.reason)", "not-remembered",
+                [("reason", .string(error.reason))])
+        }
     }
 
     /// The identity that --identity names, or else the one in `folder`. If `folder` has none, a new
@@ -162,41 +186,16 @@ enum PairCommand {
         case newCode(length: Int), code(digits: String)
         case newInvitation(lifetime: Duration), invitation(PairingInvitation)
 
-        /// How long this side waits for the other side: the value of `--timeout`, if it was given.
-        ///
-        /// - Throws: `usage` when the code or the new invitation expires before that.
-        func limit(_ arguments: Arguments) throws(ChannelError) -> Duration {
-            let time = try Seconds.read(arguments, PairCommand.timeout)
-            let lifetime: Duration
-            /// The rest of the error's text.
-            let ending: String
-            switch self {
-            case .newInvitation(let validity):
-                lifetime = validity
-                ending = "the invitation is valid: use --expires"
-            case .newCode, .code:
-                lifetime = TrustPolicy.PairingCode.defaultLifetime
-                ending = "a code is valid"
-            // Only the inviter decides how long the invitation is valid.
-            case .invitation: return time ?? PairingInvitation.defaultLifetime
-            }
-            guard let time else { return lifetime }
-            guard time <= lifetime else {
-                let seconds = lifetime.components.seconds
-                throw arguments.usage(
-                    "--timeout is longer than the \(seconds) seconds for which \(ending)")
-            }
-            return time
-        }
-
         /// What to do when the limit has passed.
         var remedyAfterLimit: String {
             switch self {
             case .newCode: "begin again, with a new code"
             case .newInvitation: "begin again, with a new invitation"
-            case .code, .invitation: "begin again while the other side waits"
+            case .code, .invitation: Self.remedyOfReader
             }
         }
+        /// The same, for a side that uses what the other side has made.
+        static let remedyOfReader = "begin again while the other side waits"
 
         /// Whether this side makes the code or the invitation, and shows it.
         var showsSecret: Bool {
@@ -207,29 +206,83 @@ enum PairCommand {
         }
     }
 
-    private static func request(_ arguments: Arguments) async throws(ChannelError) -> Request {
+    /// What the command line asks for, and how long this side then waits for the other side.
+    private static func request(
+        _ arguments: Arguments
+    ) async throws(ChannelError) -> (Request, TimeLimit) {
         try arguments.exclude(code, uri)
         let isInvitation = arguments.has(uri)
         let text = arguments.value(isInvitation ? uri : code) ?? ""
         let isNew = text.isEmpty
-        let codeOrURI = text == "-" ? try await readLine() : text
         let isNewCode = isNew && !isInvitation
         let isNewInvitation = isNew && isInvitation
         if !isNewCode { try arguments.refuse([digits], "goes with a new code") }
         if !isNewInvitation {
             try arguments.refuse([png, expires], "goes with a new invitation")
         }
-        if isNew {
-            let length = try arguments.number(digits, in: TrustPolicy.PairingCode.lengths)
+        if isNewInvitation {
             let seconds = try arguments.number(expires, in: 1...3_600)
-            return isInvitation
-                ? .newInvitation(
-                    lifetime: seconds.map { .seconds($0) } ?? PairingInvitation.defaultLifetime)
-                : .newCode(length: length ?? 6)
+            let lifetime: Duration =
+                seconds.map { .seconds($0) } ?? PairingInvitation.defaultLifetime
+            return (
+                .newInvitation(lifetime: lifetime),
+                try limit(arguments, lifetime, "the invitation is valid: use --expires")
+            )
         }
-        return isInvitation
+        // Only the inviter decides how long the other side's invitation is valid.
+        let wait =
+            try isInvitation
+            ? TimeLimit(arguments, timeout) ?? TimeLimit(PairingInvitation.defaultLifetime)
+            : limit(arguments, TrustPolicy.PairingCode.defaultLifetime, "a code is valid")
+        if isNewCode {
+            let length = try arguments.number(digits, in: TrustPolicy.PairingCode.lengths)
+            return (.newCode(length: length ?? 6), wait)
+        }
+        let isOnInput = text == "-"
+        let limit = isOnInput ? wait.begun : wait
+        let codeOrURI = isOnInput ? try await readLine(within: limit) : text
+        let request: Request =
+            isInvitation
             ? .invitation(try PairingInvitation(parsing: codeOrURI))
             : .code(digits: try TrustPolicy.PairingCode(codeOrURI).digits)
+        return (request, limit)
+    }
+
+    /// The value of `--timeout`; if it was not given, the time for which the code or the new
+    /// invitation is valid.
+    ///
+    /// - Throws: `usage` when the value is longer than that; `ending` is the end of the error's text.
+    private static func limit(
+        _ arguments: Arguments, _ lifetime: Duration, _ ending: String
+    ) throws(ChannelError) -> TimeLimit {
+        let limit = try TimeLimit(arguments, timeout) ?? TimeLimit(lifetime)
+        guard limit.duration <= lifetime else {
+            throw arguments.usage(
+                "--timeout is longer than the \(lifetime.components.seconds) seconds for which "
+                    + ending)
+        }
+        return limit
+    }
+
+    /// The first line of standard input, if it comes within `limit`.
+    private static func readLine(within limit: TimeLimit) async throws(ChannelError) -> String {
+        let result = await withTaskGroup(of: Result<String, ChannelError>.self) { group in
+            group.addTask {
+                do throws(ChannelError) {
+                    return .success(try await readLine())
+                } catch {
+                    return .failure(error)
+                }
+            }
+            group.addTask {
+                try? await limit.wait()
+                return .failure(PairingSession.tooLate(Request.remedyOfReader))
+            }
+            let first = await group.next()
+            group.cancelAll()
+            return first ?? .failure(ChannelError(.cancelled, "interrupted"))
+        }
+        return try result.get()
     }
 
     /// The first line of standard input.
@@ -260,30 +313,5 @@ enum PairCommand {
                     lifetime: lifetime, now: Int64(time(nil))))
         case .invitation(let invitation): return .invitation(invitation)
         }
-    }
-
-    /// Reports the pairing, and closes the channel.
-    private static func finish(
-        _ channel: SecureChannel, _ name: String, _ folder: StateFolder, _ session: PairingSession
-    ) async throws(ChannelError) {
-        let key = await channel.peer.fingerprint
-        if let key, let endpoint = session.dialedEndpoint(of: channel)?.absolute {
-            do throws(ChannelError) {
-                try folder.lastAddresses.record(
-                    "\(endpoint) \(endpoint.addressType.rawValue)", of: key)
-            } catch {
-                Diagnostics.note(
-                    "the peer's address will not be remembered: \(error.reason)", "not-remembered",
-                    [("reason", .string(error.reason))])
-            }
-        }
-        // Each side has stored the other's key by now, so a failure to close the channel changes
-        // nothing.
-        try? await channel.close(within: .seconds(5))
-        await session.end()
-        let fingerprint = key?.description ?? ""
-        try StandardOutput.print(
-            line: "paired: \(name) \(fingerprint)",
-            or: [("paired", .string(name)), ("fingerprint", .string(fingerprint))])
     }
 }

@@ -14,6 +14,15 @@ struct PairingPlace: Sendable {
     /// The service by which the sides find each other; nil at an endpoint.
     let service: BluetoothUUID?
 
+    /// Whether this side dials the other.
+    var isDialing: Bool {
+        switch meeting {
+        case .dialing: true
+        case .listening: false
+        case .nearby(_, let advertises): !advertises
+        }
+    }
+
     init(_ arguments: Arguments, _ request: PairCommand.Request) throws(ChannelError) {
         let isWaiting = arguments.has(RouteArguments.listen)
         if let text = arguments.operands.first, !text.hasPrefix("service:") {

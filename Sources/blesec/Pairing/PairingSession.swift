@@ -3,12 +3,12 @@ internal import BLESecLocking
 internal import BLESecToolKit
 
 /// One run of `blesec pair`: it meets peers until one of them is paired, a failure ends the run
-/// (`TrustPolicy.Pairing.isOver`), or the time is over.
+/// (`TrustPolicy.Pairing.finalError`), or the time is over.
 final class PairingSession: Sendable {
     private let method: TrustPolicy.Pairing
     private let place: PairingPlace
     private let configuration: ChannelConfiguration
-    private let limit: Duration
+    private let limit: TimeLimit
     private let remedyAfterLimit: String
     private let log = FailureLog()
     /// Closes the listener or the service; nil if there is none.
@@ -22,11 +22,11 @@ final class PairingSession: Sendable {
     private let uncertainty = Locked<ChannelError?>(nil)
 
     /// - Parameters:
-    ///   - limit: how long this side waits for a paired peer.
+    ///   - limit: how long this side waits for bluetoothd and a paired peer.
     ///   - remedy: what the user can do when the limit has passed; a part of the error's text.
     init(
         method: TrustPolicy.Pairing, place: PairingPlace, configuration: ChannelConfiguration,
-        limit: Duration, afterLimit remedy: String
+        limit: TimeLimit, afterLimit remedy: String
     ) {
         self.method = method
         self.place = place
@@ -45,6 +45,33 @@ final class PairingSession: Sendable {
         return dialed.endpoint
     }
 
+    /// Closes the channel of a paired peer, and the listener or the service.
+    ///
+    /// Each side has stored the other when it has the other's last record of the pairing. An acceptor
+    /// has this record. A dialer, which has sent it, knows that it has arrived when the acceptor ends
+    /// the channel or acknowledges the dialer's end.
+    ///
+    /// - Throws: `mayBePaired` if the acceptor has done neither.
+    func close(_ channel: SecureChannel) async throws(ChannelError) {
+        let failure: ChannelError
+        do throws(ChannelError) {
+            try await channel.close(within: .seconds(5))
+            return await end()
+        } catch {
+            failure = error
+        }
+        await channel.abort()
+        await end()
+        guard place.isDialing, await channel.peerEndReason == nil,
+            await !channel.hasAcknowledgement
+        else { return }
+        throw ChannelError(
+            .mayBePaired,
+            "this side and the peer may be paired: this side has stored the peer, and the peer has "
+                + "not confirmed that it has stored this side; pair again within 24 hours to complete "
+                + "it (\(failure.reason))")
+    }
+
     /// Closes the listener or the service.
     func end() async {
         let close = closing.withLock { $0.take() }
@@ -55,10 +82,11 @@ final class PairingSession: Sendable {
     func pair(
         _ show: @escaping @Sendable () throws(ChannelError) -> Void
     ) async throws(ChannelError) -> SecureChannel {
+        let limit = limit.begun
         do throws(ChannelError) {
-            let meet = try await begin()
+            let meet = try await begin(within: limit)
             try show()
-            return try await waitForPeer(meet)
+            return try await waitForPeer(meet, within: limit)
         } catch {
             await end()
             // `end()` may have interrupted the last confirmations with a peer, and so have set
@@ -71,8 +99,8 @@ final class PairingSession: Sendable {
     private typealias Meet = @Sendable () async throws(ChannelError) -> SecureChannel
 
     /// Starts the listener or the service, if there is one, and returns the function that meets
-    /// the peer.
-    private func begin() async throws(ChannelError) -> Meet {
+    /// the peer. The limit holds for the wait for bluetoothd.
+    private func begin(within limit: TimeLimit) async throws(ChannelError) -> Meet {
         let configuration = configuration
         switch place.meeting {
         case .dialing(let endpoint):
@@ -97,9 +125,9 @@ final class PairingSession: Sendable {
             ChannelNotes.listening(listener.localEndpoint)
             return { () async throws(ChannelError) in try await listener.accept() }
         case .nearby(let settings, let advertises):
-            let service = try await NearbyService.start(
-                settings.service, configuration: configuration, options: settings.options
-            ) { [weak self] event in self?.note(event) }
+            let service = try await settings.start(configuration, within: limit) {
+                [weak self] event in self?.note(event)
+            }
             closing.withLock { $0 = { await service.close() } }
             if advertises {
                 await NearbyNotes.advertising(service)
@@ -112,7 +140,9 @@ final class PairingSession: Sendable {
 
     /// Waits for a paired peer, for an error that ends the wait, or for the time limit, whichever
     /// comes first.
-    private func waitForPeer(_ meet: @escaping Meet) async throws(ChannelError) -> SecureChannel {
+    private func waitForPeer(
+        _ meet: @escaping Meet, within limit: TimeLimit
+    ) async throws(ChannelError) -> SecureChannel {
         let result = await withTaskGroup(of: Result<SecureChannel, ChannelError>.self) { group in
             group.addTask {
                 do throws(ChannelError) {
@@ -125,10 +155,9 @@ final class PairingSession: Sendable {
                 for await error in finalErrors { return .failure(error) }
                 return .failure(ChannelError(.cancelled, "interrupted"))
             }
-            group.addTask { [limit, remedyAfterLimit] in
-                try? await EventLoop.shared.sleep(for: limit)
-                return .failure(
-                    ChannelError(.timedOut, "nobody has paired in time: \(remedyAfterLimit)"))
+            group.addTask { [remedyAfterLimit] in
+                try? await limit.wait()
+                return .failure(PairingSession.tooLate(remedyAfterLimit))
             }
             let first = await group.next()
             group.cancelAll()
@@ -146,6 +175,11 @@ final class PairingSession: Sendable {
     }
 
     // MARK: - Failures
+
+    /// The error when the limit has passed. `remedy` says what the user can do.
+    static func tooLate(_ remedy: String) -> ChannelError {
+        ChannelError(.timedOut, "nobody has paired in time: \(remedy)")
+    }
 
     private func note(_ event: NearbyEvent) {
         switch event {
@@ -171,7 +205,7 @@ final class PairingSession: Sendable {
             finalErrorFeed.yield(error)
         } else {
             log.note(failure)
-            if method.isOver(after: error, as: role) { finalErrorFeed.yield(error) }
+            if let error = method.finalError(after: error, as: role) { finalErrorFeed.yield(error) }
         }
     }
 }

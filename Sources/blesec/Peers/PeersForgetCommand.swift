@@ -32,6 +32,10 @@ enum PeersForgetCommand {
             "The messages are dropped first, and the name is removed last. If the command is "
                 + "interrupted, start it again. A forgotten peer is not refused: --anyone and "
                 + "--peer accept it as before.",
+            "A command that is running with --remember NAME refuses the peer from its next link on, "
+                + "with an error that says so, and does not remember the peer again. A command that "
+                + "was started with peer:NAME goes on with the peer's key. A channel that is open "
+                + "stays open. To change this, end the command, or start it again.",
         ],
         examples: [
             "blesec peers forget lamp": "Ask, and forget lamp.",

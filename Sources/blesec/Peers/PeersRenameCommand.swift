@@ -14,8 +14,8 @@ enum PeersRenameCommand {
             "If NEW is the name of another key, the command changes nothing, and fails with status "
                 + "77. If the same key is already remembered as NEW too, the entries of OLD are added "
                 + "to those of NEW.",
-            "A command that was started with --remember OLD remembers the peer as OLD again when "
-                + "it reaches the peer the next time.",
+            "A command that is running with --remember OLD refuses the peer from its next link on, "
+                + "with an error that says so. Start it again with --remember NEW.",
         ],
         examples: [
             "blesec peers rename lamp 'desk lamp'": "Give lamp the name `desk lamp`.",

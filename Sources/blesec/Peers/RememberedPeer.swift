@@ -35,6 +35,11 @@ struct RememberedPeer: Sendable {
         }
     }
 
+    /// The type of the address; nil if the address is not that of a Bluetooth device.
+    private var addressType: AddressType? {
+        address?.endpoint.hasPrefix("l2cap:") == true ? address?.type : nil
+    }
+
     /// The address as text, with the word `random` after a random Bluetooth address.
     var addressText: String? {
         address.map { $0.type == .random ? "\($0.endpoint) random" : $0.endpoint }
@@ -58,7 +63,7 @@ struct RememberedPeer: Sendable {
         [
             ("name", .string(name)), ("fingerprint", .string(key.description)),
             ("address", address.map { .string($0.endpoint) } ?? .null),
-            ("address-type", address?.type.map { .string($0.rawValue) } ?? .null),
+            ("address-type", addressType.map { .string($0.rawValue) } ?? .null),
             ("comment", comment.isEmpty ? .null : .string(comment)),
         ]
     }

@@ -28,6 +28,7 @@ A comparison writes `N digits DIGITS` before that line. Further values of dial a
     answer=no                            the person on this side says that the digits differ
     cut=begin|share|confirm|...          closes the link instead of sending the record with this step
     cut=unstored                         closes the link instead of storing the peer
+    cut=reject                           closes the link instead of refusing the peer
     claim=NUMBER                         claims this standing (wire-format.md), and behaves accordingly
     STEP=PART+PART...                    sends these records instead of the one with this step
 
@@ -310,6 +311,11 @@ class Pairing:
         self.last_received = payload
         return payload[1:]
 
+    def refuse(self):
+        if self.values.get("cut") == "reject":
+            raise Cut
+        self.channel.refuse()
+
     # What is stored
 
     def keep_pending(self, standing):
@@ -340,23 +346,27 @@ class Pairing:
             self.get(DONE, 0)
             self.store_known()
         elif way != WAYS[self.way]:
-            self.channel.refuse()
+            self.refuse()
         else:
             {1: self.by_invitation, 2: self.by_code, 3: self.by_comparison}[way]()
 
     def dialer_confirms(self, standing, confirm=b"", expected=b""):
         """The dialer's part, from its `confirm` on."""
         self.keep_pending(standing)
-        self.put(CONFIRM, confirm)
-        if not hmac.compare_digest(self.get(CONFIRM, len(expected)), expected):
-            self.channel.refuse()
+        try:
+            self.put(CONFIRM, confirm)
+            if not hmac.compare_digest(self.get(CONFIRM, len(expected)), expected):
+                self.refuse()
+        except (RefusedByPeer, RefusesPeer):
+            del self.device.pending[self.peer]
+            raise
         self.store_known()
         self.put(DONE)
 
     def acceptor_confirms(self, confirm=b"", expected=b""):
         """The acceptor's part, from the dialer's `confirm` on."""
         if not hmac.compare_digest(self.get(CONFIRM, len(expected)), expected):
-            self.channel.refuse()
+            self.refuse()
         self.keep_pending(VERIFIED)
         self.put(CONFIRM, confirm)
         self.get(DONE, 0)
@@ -395,7 +405,7 @@ class Pairing:
         digest = sha256(label("digits"), *self.keys, self.h, *nonces)
         self.report(f"digits {int.from_bytes(digest[:8], 'big') % 1_000_000:06}")
         if self.values.get("answer") == "no":
-            self.channel.refuse()
+            self.refuse()
         self.dialer_confirms(VERIFIED) if self.role == 0 else self.acceptor_confirms()
 
     def settle(self):
@@ -409,7 +419,7 @@ class Pairing:
             self.put(SETTLE, proof(0))
         if not hmac.compare_digest(self.get(SETTLE, 32), proof(1 - self.role)):
             self.device.pending.pop(self.peer, None)
-            self.channel.refuse()
+            self.refuse()
         if self.role == 0:
             self.store_known()
             self.put(DONE)
