@@ -9,6 +9,8 @@ package struct AdapterInspection: Sendable {
     package let state: AdapterState
     /// The adapter's roles: `central`, `peripheral`, or both.
     package let roles: [String]
+    /// Whether the adapter accepts Bluetooth pairing.
+    package let isPairable: Bool
     /// How many advertisements are active, and how many more the adapter can hold; nil unless
     /// bluetoothd reports both.
     package let advertisements: (active: Int, free: Int)?
@@ -21,6 +23,7 @@ package struct AdapterInspection: Sendable {
         addressType = adapter["AddressType"]?.text ?? ""
         alias = adapter["Alias"]?.text ?? ""
         roles = adapter["Roles"]?.texts ?? []
+        isPairable = adapter["Pairable"]?.bool ?? false
         let manager = tree[name.path, Interface.advertisingManager]
         let active = manager?["ActiveInstances"]?.integer
         let free = manager?["SupportedInstances"]?.integer

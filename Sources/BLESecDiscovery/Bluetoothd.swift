@@ -19,6 +19,8 @@ package actor Bluetoothd {
     private var notificationHandlers: [String: @Sendable ([UInt8]) -> Void] = [:]
     /// The links that end when their device disconnects.
     private var watched: [WatchedDevice] = []
+    /// The dials that are under way; may contain some that are over.
+    private var dials: [WatchedDial] = []
 
     private let waiting: LoopCondition
     /// Counts the changes. A task that prefers another executor leaves the loop between its check
@@ -30,6 +32,10 @@ package actor Bluetoothd {
     private struct WatchedDevice {
         let path: String
         weak var link: GATTStreamLink?
+    }
+
+    private struct WatchedDial {
+        weak var dial: DeviceDial?
     }
 
     /// The actor runs on the loop's thread.
@@ -95,10 +101,12 @@ package actor Bluetoothd {
     // MARK: - Changes
 
     /// Reacts to a change in the tree, or of a registration: sends the requests that can be sent
-    /// now, ends the links of disconnected devices, and wakes the tasks that wait.
+    /// now, ends the links of disconnected devices, tells the dials whose devices are paired, and
+    /// wakes the tasks that wait.
     func treeChanged() {
         registrations.assumeIsolated { $0.settle() }
         endLostLinks()
+        reportPairings()
         wakeWaiting()
     }
 
@@ -151,12 +159,14 @@ package actor Bluetoothd {
             let wasConnected = tree.isConnected(subject)
             tree.remove(subject, body[1].texts ?? [])
             treeChanged()
-            if tree.takeListingRequest() { session?.listObjects() }
+            if tree.wantsListing { session?.listObjectsSoon() }
             if wasConnected, !tree.isConnected(subject) { linkEnded(subject) }
         case (Interface.properties, "PropertiesChanged", 3):
             let properties = body[1].properties ?? [:]
             if tree.lacksConnectedDevice(signal.path, subject, properties) {
                 session?.readDevice(at: signal.path)
+            } else if tree.lacksHeardDevice(signal.path, subject, properties) {
+                session?.listObjectsSoon()
             }
             tree.change(signal.path, subject, properties, invalidated: body[2].texts ?? [])
             changed(signal.path, subject, properties)
@@ -168,6 +178,7 @@ package actor Bluetoothd {
     func deviceWasRead(at path: String, _ properties: BusValue) {
         tree.add(path, .array([.entry(.string(Interface.device), properties)], of: "{sa{sv}}"))
         treeChanged()
+        if tree.wantsListing { session?.listObjectsSoon() }
     }
 
     private func changed(_ path: String, _ interface: String, _ properties: ObjectTree.Properties) {
@@ -185,7 +196,9 @@ package actor Bluetoothd {
             if properties.keys.allSatisfy(ServiceScans.heardProperties.contains) { return }
         }
         treeChanged()
-        if isDevice, properties["Connected"]?.bool == false { linkEnded(path) }
+        guard isDevice, let isConnected = properties["Connected"]?.bool else { return }
+        if tree.wantsListing { session?.listObjectsSoon() }
+        if !isConnected { linkEnded(path) }
     }
 
     private func linkEnded(_ path: String) {
@@ -327,6 +340,22 @@ package actor Bluetoothd {
         }
         guard let session else { throw .noService(cannot: "notify") }
         try session.signalChange("Value", to: .bytes(value), of: path, Interface.characteristic)
+    }
+
+    // MARK: - Dials
+
+    /// Tells the dial from now on when its device is paired.
+    func watch(_ dial: DeviceDial) {
+        dials.removeAll { $0.dial == nil }
+        dials.append(WatchedDial(dial: dial))
+        reportPairings()
+    }
+
+    private func reportPairings() {
+        for watched in dials {
+            guard let dial = watched.dial, tree.isPaired(dial.path) else { continue }
+            dial.assumeIsolated { $0.paired() }
+        }
     }
 
     // MARK: - Other devices

@@ -7,6 +7,9 @@ final class BusSession {
     static let callTimeout = Duration.seconds(10)
     /// The delay before another attempt to reach the bus, or to repeat what has failed.
     private static let retryDelay = Duration.seconds(1)
+    /// The shortest time between a listing of the objects and the next one that
+    /// ``listObjectsSoon()`` causes.
+    private static let listingInterval = Duration.seconds(10)
 
     private let loop: EventLoop
     /// Nil once closed.
@@ -21,12 +24,17 @@ final class BusSession {
     /// succeeded, if none has ended yet, or if bluetoothd is not known to run.
     private(set) var listingFailure: DiscoveryError?
     private var retry: LoopTimer?
+    /// When bluetoothd was last asked to list its objects.
+    private var lastListing: MonotonicTime?
+    /// Fires when bluetoothd has to be asked again.
+    private var listing: LoopTimer?
     private var isClosed = false
 
     init(of bluetoothd: Bluetoothd) {
         self.bluetoothd = bluetoothd
         loop = bluetoothd.loop
         retry = LoopTimer(loop: loop, handler: self)
+        listing = LoopTimer(loop: loop, handler: self)
         open()
     }
 
@@ -35,6 +43,7 @@ final class BusSession {
         isClosed = true
         bluetoothd = nil
         retry?.disarm()
+        listing?.disarm()
         bus?.close()
         bus = nil
         owner = nil
@@ -67,22 +76,26 @@ final class BusSession {
             switch result {
             case .success(let values): self?.learnedOwner(values.first?.text)
             case .failure(let error):
-                self?.learnedOwner(nil)
                 // If bluetoothd does not run, the bus will signal when bluetoothd starts. After any
                 // other error, ask again.
-                if !error.name.hasSuffix(".NameHasNoOwner") { self?.retrySoon() }
+                let isAbsent = error.name.hasSuffix(".NameHasNoOwner")
+                self?.learnedOwner(
+                    nil,
+                    failure: isAbsent
+                        ? nil : DiscoveryError(bus: error, cannot: "ask D-Bus for bluetoothd"))
+                if !isAbsent { self?.retrySoon() }
             }
         }
     }
 
     /// bluetoothd has the unique name `name`. If `name` is nil or empty, bluetoothd is not known to
-    /// run.
-    private func learnedOwner(_ name: String?) {
+    /// run; `failure` says why, if it may run nevertheless.
+    private func learnedOwner(_ name: String?, failure: DiscoveryError? = nil) {
         // A repeated answer changes nothing. A unique name is never used again.
         if let name, name == owner { return }
         forget()
         guard let name, !name.isEmpty else {
-            listingFailure = nil
+            listingFailure = failure
             listingEnded(with: nil)
             return
         }
@@ -102,8 +115,17 @@ final class BusSession {
     /// Asks bluetoothd for all objects again, to replace the known ones.
     func listObjects() { if let owner { listObjects(of: owner) } }
 
+    /// Asks bluetoothd for all objects again, at once or ``listingInterval`` after it was asked
+    /// last: what nearby devices do can cause any number of calls of this function.
+    func listObjectsSoon() {
+        guard owner != nil, listing?.deadline == nil else { return }
+        listing?.arm(at: lastListing?.advanced(by: Self.listingInterval) ?? loop.now)
+    }
+
     private func listObjects(of name: String) {
         listedName = name
+        lastListing = loop.now
+        listing?.disarm()
         let call = Bus.Call(
             destination: name, path: "/", interface: Interface.objectManager,
             member: "GetManagedObjects")
@@ -235,6 +257,7 @@ extension BusSession: TimerHandler {
     }
 
     func timerFired(_ timer: LoopTimer) {
+        if timer === listing { return listObjects() }
         if bus == nil {
             open()
         } else if owner == nil {

@@ -25,6 +25,8 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
         /// bluetoothd has broken off the attempt to connect, which collided with bluetoothd's own
         /// scan.
         package static let collision = Code("collision")
+        /// The device was paired over Bluetooth while it was dialed.
+        package static let pairing = Code("pairing")
         /// The deadline passed.
         package static let timedOut = Code("timedOut")
         /// The task that waited was cancelled.

@@ -11,12 +11,16 @@ struct ObjectTree: Sendable {
     typealias Properties = [String: BusValue]
 
     /// The most devices that are kept, and also the most services and characteristics of all
-    /// devices together. A further device replaces a random one of ``expendable``, and is ignored
-    /// if there is none. A further service or characteristic is ignored.
+    /// devices together. A further device replaces one of ``expendable``, or else one of
+    /// ``advertisers``. A further service or characteristic of a connected device replaces all
+    /// those of a device that is not connected, and one of another device is ignored.
     static let mostObjects = 4_096
     /// The most services and characteristics of one device together; further ones are ignored, so
     /// that one device cannot keep out those of others.
     static let mostParts = 256
+    /// From so many of ``advertisers``, chosen at random, the one that was heard longest ago is
+    /// replaced. One that is heard again and again is therefore hardly ever replaced.
+    private static let replaceable = 4
     /// The most services that are kept of a device's list `UUIDs`. Beyond them, only the services
     /// that this process scans for are kept.
     static let mostListedServices = 64
@@ -38,10 +42,12 @@ struct ObjectTree: Sendable {
 
     private var objects: [String: [String: Properties]] = [:]
     private var counts: [Kind: Int] = [:]
-    /// The numbers of services and characteristics, by the paths of their devices.
-    private var parts: [String: Int] = [:]
-    /// Whether objects were left out at ``mostObjects``.
-    private var isIncomplete = false
+    /// The paths of services and characteristics, by the paths of their devices.
+    private var parts: [String: Set<String>] = [:]
+    /// Whether devices were left out or replaced at ``mostObjects``.
+    private var lacksDevices = false
+    /// The paths of devices some of whose services and characteristics were left out or replaced.
+    private var devicesLackingParts: Set<String> = []
 
     /// The services that this process scans for, by their text form.
     private var soughtServices: [String: BluetoothUUID] = [:]
@@ -52,11 +58,17 @@ struct ObjectTree: Sendable {
     private var hasCutLists = false
     /// The devices that are not needed now, so that further devices may replace them: they are
     /// neither connected nor paired, and advertise no service that this process scans for.
-    private var expendable: Set<String> = []
-    /// The properties of a device that decide whether it is expendable.
+    private var expendable = PathSet()
+    /// The devices that are neither connected nor paired, and advertise a service that this process
+    /// scans for.
+    private var advertisers = PathSet()
+    /// The properties of a device that decide whether it is expendable, or an advertiser.
     private static let vitalProperties: Set<String> = [
-        "Connected", "Paired", "ServiceData", "UUIDs",
+        "Bonded", "Connected", "Paired", "ServiceData", "UUIDs",
     ]
+    /// For each device a number, which is the greater, the later the device was heard.
+    private var hearings: [String: UInt64] = [:]
+    private var lastHearing: UInt64 = 0
 
     private enum Kind {
         case device
@@ -72,27 +84,48 @@ struct ObjectTree: Sendable {
         }
     }
 
-    /// Whether bluetoothd should be asked to list its objects again.
-    ///
-    /// True if objects were left out at a limit, and less than half of each limit is used now. A
-    /// call that returns true resets this: further calls return false until objects are left out
-    /// again.
-    mutating func takeListingRequest() -> Bool {
-        guard isIncomplete, counts.values.allSatisfy({ $0 < Self.mostObjects / 2 }) else {
-            return false
-        }
-        isIncomplete = false
-        return true
+    /// Whether bluetoothd should be asked to list its objects again, because objects were left out
+    /// or replaced, and there is room for them now.
+    var wantsListing: Bool {
+        lacksDevices && counts[.device, default: 0] < Self.mostObjects
+            || devicesLackingParts.contains { wantsParts(of: $0) }
     }
+
+    /// Whether some services and characteristics of the connected device at `path` were left out or
+    /// replaced, and a new listing would add them.
+    func wantsParts(of path: String) -> Bool {
+        guard lacksParts(of: path), isConnected(path),
+            parts[path, default: []].count < Self.mostParts
+        else { return false }
+        return counts[.part, default: 0] < Self.mostObjects
+            || parts.keys.contains { !isConnected($0) }
+    }
+
+    /// Whether some services and characteristics of the device at `path` were left out or replaced.
+    func lacksParts(of path: String) -> Bool { devicesLackingParts.contains(path) }
 
     /// The properties of an object's interface; nil when the object or its interface is unknown.
     subscript(path: String, interface: String) -> Properties? { objects[path]?[interface] }
 
     /// Replaces everything with the result of `GetManagedObjects`.
     mutating func replace(with managed: BusValue?) {
+        let hearings = hearings
         removeAll()
-        for (path, interfaces) in managed?.entries ?? [] {
-            if let path = path.text { add(path, interfaces) }
+        self.hearings = hearings
+        let listed = managed?.entries ?? []
+        // The devices first, since it depends on the device which services and characteristics are
+        // kept.
+        for addsParts in [false, true] {
+            for (path, interfaces) in listed where Self.isPart(interfaces) == addsParts {
+                if let path = path.text { add(path, interfaces) }
+            }
+        }
+        self.hearings = self.hearings.filter { objects[$0.key] != nil }
+    }
+
+    private static func isPart(_ interfaces: BusValue) -> Bool {
+        (interfaces.entries ?? []).contains {
+            $0.key.text == Interface.service || $0.key.text == Interface.characteristic
         }
     }
 
@@ -106,12 +139,18 @@ struct ObjectTree: Sendable {
             kept[name] = reported
         }
         guard !kept.isEmpty else { return }
-        if objects[path] == nil, !makeRoom(for: Kind(kept), at: path) { return }
+        let kind = Kind(kept)
+        if kind == .part, objects[path] == nil, !makeRoom(forPart: path) { return }
         put(kept, at: path)
+        if kind == .device {
+            if hearings[path] == nil { noteHearing(of: path) }
+            removeOneDeviceTooMany(afterAdding: path)
+        }
     }
 
     /// Handles `InterfacesRemoved`.
     mutating func remove(_ path: String, _ interfaces: [String]) {
+        if interfaces.contains(Interface.device) { devicesLackingParts.remove(path) }
         guard var kept = objects[path] else { return }
         for name in interfaces { kept[name] = nil }
         put(kept, at: path)
@@ -121,6 +160,7 @@ struct ObjectTree: Sendable {
         if let old = objects[path] { count(-1, Kind(old), at: path) }
         objects[path] = interfaces.isEmpty ? nil : interfaces
         if !interfaces.isEmpty { count(1, Kind(interfaces), at: path) }
+        if interfaces[Interface.device] == nil { hearings[path] = nil }
         parseServices(of: path)
         review(path)
     }
@@ -129,24 +169,58 @@ struct ObjectTree: Sendable {
         counts[kind, default: 0] += change
         guard kind == .part else { return }
         let device = Self.device(of: path)
-        let number = parts[device, default: 0] + change
-        parts[device] = number > 0 ? number : nil
+        if change > 0 {
+            parts[device, default: []].insert(path)
+        } else {
+            parts[device]?.remove(path)
+            if parts[device]?.isEmpty == true { parts[device] = nil }
+        }
     }
 
-    /// Makes room for a new object, if necessary in place of an expendable one; returns whether
-    /// there is room.
-    private mutating func makeRoom(for kind: Kind, at path: String) -> Bool {
-        if kind == .local { return true }
-        // ``isIncomplete`` is not set: a new listing would not help, since the device keeps its
-        // services.
-        if kind == .part, parts[Self.device(of: path), default: 0] >= Self.mostParts {
-            return false
-        }
-        guard counts[kind, default: 0] >= Self.mostObjects else { return true }
-        isIncomplete = true
-        guard kind == .device, let replaced = expendable.randomElement() else { return false }
+    private mutating func noteHearing(of path: String) {
+        lastHearing += 1
+        hearings[path] = lastHearing
+    }
+
+    /// If there are more than ``mostObjects`` devices, removes one: if possible an expendable one,
+    /// otherwise an advertiser, and otherwise the device at `path`, which was just added.
+    private mutating func removeOneDeviceTooMany(afterAdding path: String) {
+        guard counts[.device, default: 0] > Self.mostObjects else { return }
+        lacksDevices = true
+        let replaced = expendable.randomElement() ?? advertiserHeardLongAgo ?? path
         put([:], at: replaced)
+    }
+
+    private var advertiserHeardLongAgo: String? {
+        let sample = (0..<Self.replaceable).compactMap { _ in advertisers.randomElement() }
+        return sample.min { hearings[$0, default: 0] < hearings[$1, default: 0] }
+    }
+
+    /// Makes room for a new service or characteristic of a device, if necessary in place of those
+    /// of another device; returns whether there is room.
+    private mutating func makeRoom(forPart path: String) -> Bool {
+        let device = Self.device(of: path)
+        var hasRoom = parts[device, default: []].count < Self.mostParts
+        if hasRoom, counts[.part, default: 0] >= Self.mostObjects {
+            hasRoom = isConnected(device) && removePartsOfOneDevice()
+        }
+        if !hasRoom { notePartsLeftOut(of: device) }
+        return hasRoom
+    }
+
+    /// Removes the services and characteristics of a device that is not connected; returns false if
+    /// there is no such device.
+    private mutating func removePartsOfOneDevice() -> Bool {
+        guard let device = parts.keys.first(where: { !isConnected($0) }), let paths = parts[device]
+        else { return false }
+        for path in paths { put([:], at: path) }
+        notePartsLeftOut(of: device)
         return true
+    }
+
+    private mutating func notePartsLeftOut(of device: String) {
+        // bluetoothd may have any number of devices.
+        if devicesLackingParts.count < Self.mostObjects { devicesLackingParts.insert(device) }
     }
 
     /// The path of the device that has the service or characteristic at `path`: the first four
@@ -165,6 +239,7 @@ struct ObjectTree: Sendable {
         objects[path]?[interface]?.merge(changed) { $1 }
         for name in invalidated { objects[path]?[interface]?[name] = nil }
         guard interface == Interface.device else { return }
+        if Self.isHeard(changed) { noteHearing(of: path) }
         let vital = Self.vitalProperties.filter {
             changed[$0] != nil || invalidated.contains($0)
         }
@@ -179,14 +254,28 @@ struct ObjectTree: Sendable {
             && self[path, interface] == nil
     }
 
+    /// Whether a change reports that a device was heard that is not kept: another device has
+    /// replaced it, or there was no room for it.
+    func lacksHeardDevice(_ path: String, _ interface: String, _ changed: Properties) -> Bool {
+        interface == Interface.device && self[path, interface] == nil && Self.isHeard(changed)
+    }
+
+    /// Whether a device that changes in this way was heard.
+    private static func isHeard(_ changed: Properties) -> Bool {
+        !ServiceScans.heardProperties.isDisjoint(with: changed.keys)
+    }
+
     mutating func removeAll() {
         objects = [:]
         counts = [:]
         parts = [:]
-        isIncomplete = false
+        lacksDevices = false
+        devicesLackingParts = []
         listedServices = [:]
         hasCutLists = false
-        expendable = []
+        expendable = PathSet()
+        advertisers = PathSet()
+        hearings = [:]
     }
 
     // MARK: - Advertised services
@@ -200,7 +289,7 @@ struct ObjectTree: Sendable {
         soughtServices = [:]
         for service in services { soughtServices[service.description] = service }
         for path in listedServices.keys { review(path) }
-        return isNew && (isIncomplete || hasCutLists)
+        return isNew && (lacksDevices || hasCutLists)
     }
 
     /// The services that a device lists in `UUIDs`.
@@ -225,17 +314,18 @@ struct ObjectTree: Sendable {
         }
     }
 
-    /// Updates whether the object at `path` is an expendable device.
+    /// Updates whether the object at `path` is an expendable device, or an advertiser.
     private mutating func review(_ path: String) {
-        if isExpendable(path) { expendable.insert(path) } else { expendable.remove(path) }
-    }
-
-    private func isExpendable(_ path: String) -> Bool {
-        guard let device = self[path, Interface.device] else { return false }
+        expendable.remove(path)
+        advertisers.remove(path)
+        guard let device = self[path, Interface.device], !isConnected(path), !isPaired(path) else {
+            return
+        }
         let services = services(of: path)
-        return !isConnected(path) && !flag("Paired", of: path)
-            && !soughtServices.values.contains { services.contains($0) }
-            && !(device["ServiceData"]?.entries ?? []).contains { isSought($0.key) }
+        let isAdvertiser =
+            soughtServices.values.contains { services.contains($0) }
+            || (device["ServiceData"]?.entries ?? []).contains { isSought($0.key) }
+        if isAdvertiser { advertisers.insert(path) } else { expendable.insert(path) }
     }
 
     /// Whether a value is the text form of a service that this process scans for.
@@ -258,6 +348,27 @@ struct ObjectTree: Sendable {
     // MARK: - Devices
 
     func isConnected(_ path: String) -> Bool { flag("Connected", of: path) }
+
+    /// Whether a device has been paired over Bluetooth, whether or not its keys are stored.
+    func isPaired(_ path: String) -> Bool {
+        flag("Paired", of: path) || flag("Bonded", of: path)
+    }
+
+    /// Whether another object of the same adapter is that of a paired device with the address of
+    /// the device at `path`.
+    func hasPairedTwin(_ path: String) -> Bool {
+        guard let adapter = AdapterName(of: path), let address = addressText(of: path) else {
+            return false
+        }
+        return objects.keys.contains {
+            $0 != path && addressText(of: $0) == address && isPaired($0)
+                && AdapterName(of: $0) == adapter
+        }
+    }
+
+    private func addressText(of path: String) -> String? {
+        self[path, Interface.device]?["Address"]?.text
+    }
 
     /// Whether a property of the device with this path is true.
     func flag(_ name: String, of path: String) -> Bool {

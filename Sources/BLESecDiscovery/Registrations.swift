@@ -9,6 +9,10 @@ actor Registrations {
     /// Slightly longer than the turn that the kernel gives to each of several advertisements
     /// (HCI_DEFAULT_ADV_DURATION, 2 s).
     private static let advertisingRotation = Duration.milliseconds(2_500)
+    /// How long a program waits for bluetoothd when a request ends, or a scan pauses. bluetoothd is
+    /// asked all the same if the connection to the bus lasts longer; and when the connection ends,
+    /// bluetoothd drops all requests that came over it.
+    static let endTimeout = Duration.seconds(3)
 
     enum State {
         /// The request has to be sent.
@@ -40,6 +44,8 @@ actor Registrations {
         var wasGranted = false
         /// The last of the calls to bluetoothd for this request, which run one after another.
         var lastCall: Task<Void, Never>?
+        /// How many of these calls have not ended.
+        var pendingCalls = 0
         /// Restarts a scan after its interval.
         var renewal: Task<Void, Never>?
 
@@ -69,6 +75,8 @@ actor Registrations {
     private nonisolated let loop: EventLoop
     private weak let bluetoothd: Bluetoothd?
     private var entries: [UInt64: Entry] = [:]
+    /// The ended requests that bluetoothd may still hold.
+    private var withdrawals: Set<UInt64> = []
     /// The adapters whose advertisements will soon be registered again, because a link has ended.
     /// The value says whether another link has ended since then.
     private var waitingAdapters: [AdapterName: Bool] = [:]
@@ -140,26 +148,48 @@ actor Registrations {
         return (entry.refusal != nil) == wasRefused ? nil : .success(())
     }
 
-    /// Ends a request in this process, and then in bluetoothd. A second call does nothing.
+    /// Ends a request in this process, and then in bluetoothd. Returns when bluetoothd has
+    /// answered, or after ``endTimeout``. A second call does nothing.
     func end(_ token: UInt64) async {
         guard let entry = entries.removeValue(forKey: token) else { return }
         await bluetoothd?.ended(token)
         entry.renewal?.cancel()
-        // In a task of its own, because bluetoothd must be asked even if the caller was cancelled.
-        await Task(executorPreference: loop) {
+        withdrawals.insert(token)
+        Task(executorPreference: loop) {
             await entry.lastCall?.value
-            if case .lapsed = entry.state {
-                // bluetoothd can hold a lapsed request only if it has granted the request before,
-                // for example before the adapter was switched off.
-                let isRunning = await self.state(of: entry.request.adapter) != .noService
-                guard entry.wasGranted, isRunning else { return }
-            }
-            await self.withdraw(entry.request)
-        }.value
+            await self.withdraw(entry)
+            await self.withdrawalEnded(token)
+        }
+        // In a task of its own, because the wait must not end if the caller was cancelled.
+        await Task(executorPreference: loop) { await self.waitForWithdrawal(of: token) }.value
+    }
+
+    private func withdraw(_ entry: Entry) async {
+        if case .lapsed = entry.state {
+            // bluetoothd can hold a lapsed request only if it has granted the request before, for
+            // example before the adapter was switched off.
+            let isRunning = state(of: entry.request.adapter) != .noService
+            guard entry.wasGranted, isRunning else { return }
+        }
+        await withdraw(entry.request)
+    }
+
+    private func withdrawalEnded(_ token: UInt64) {
+        withdrawals.remove(token)
+        bluetoothd?.assumeIsolated { $0.wakeWaiting() }
+    }
+
+    private func waitForWithdrawal(of token: UInt64) async {
+        guard let bluetoothd else { return }
+        let deadline = loop.now.advanced(by: Self.endTimeout)
+        try? await bluetoothd.wait(until: deadline, to: "end a registration") { _ in
+            self.assumeIsolated { !$0.withdrawals.contains(token) } ? () : nil
+        }
     }
 
     /// Pauses a scan. If no other scan over this connection to the bus is needed, asks bluetoothd
-    /// to stop the scan, and returns when bluetoothd has answered.
+    /// to stop the scan. Returns when bluetoothd has answered, or after ``endTimeout``, or when the
+    /// task is cancelled.
     func pause(_ token: UInt64) async {
         guard let entry = entries[token] else { return }
         entries[token]?.state = .paused
@@ -168,7 +198,15 @@ actor Registrations {
         case .granted, .asking: queue(token) { await $0.withdraw(entry.request) }
         case .lapsed, .refused, .dropped, .paused: break
         }
-        await entries[token]?.lastCall?.value
+        guard let bluetoothd else { return }
+        let deadline = loop.now.advanced(by: Self.endTimeout)
+        try? await bluetoothd.wait(until: deadline, to: "pause a scan") { _ in
+            self.assumeIsolated { !$0.hasPendingCalls(token) } ? () : nil
+        }
+    }
+
+    private func hasPendingCalls(_ token: UInt64) -> Bool {
+        (entries[token]?.pendingCalls ?? 0) > 0
     }
 
     func resume(_ token: UInt64) {
@@ -271,10 +309,19 @@ actor Registrations {
         _ token: UInt64, _ calls: @escaping @Sendable (Registrations) async -> Void
     ) {
         let previousCall = entries[token]?.lastCall
+        entries[token]?.pendingCalls += 1
         entries[token]?.lastCall = Task(executorPreference: loop) { [weak self] in
             await previousCall?.value
-            if let self { await calls(self) }
+            guard let self else { return }
+            await calls(self)
+            await self.callsEnded(token)
         }
+    }
+
+    /// The oldest of the pending calls for the request have ended.
+    private func callsEnded(_ token: UInt64) {
+        entries[token]?.pendingCalls -= 1
+        bluetoothd?.assumeIsolated { $0.wakeWaiting() }
     }
 
     private func sendRequest(_ token: UInt64) async {

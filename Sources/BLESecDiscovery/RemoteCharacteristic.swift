@@ -1,3 +1,5 @@
+internal import BLESecL2CAP
+
 /// A characteristic of a connected device.
 package struct RemoteCharacteristic: Sendable, Hashable {
     /// A GATT property that a characteristic may have; BlueZ's word is "flag" (doc/gatt-api.txt).
@@ -53,6 +55,16 @@ extension ObjectTree {
             let flags = self[path, Interface.characteristic]?["Flags"]?.texts ?? []
             return RemoteCharacteristic(uuid: uuid, flags: Set(flags), path: path)
         }
+    }
+
+    /// The error for a service or characteristic that is missing below the object at `path`, of the
+    /// device with this address; nil if none was left out.
+    func lackOfParts(of path: String, _ address: DeviceAddress) -> DiscoveryError? {
+        guard lacksParts(of: path) else { return nil }
+        return DiscoveryError(
+            .exhausted,
+            "cannot find out what \(address) offers: it, or all devices together, have more services "
+                + "and characteristics than are kept")
     }
 
     private func uuid(of path: String, _ interface: String) -> BluetoothUUID? {

@@ -3,6 +3,9 @@ package import BLESecLinks
 
 /// Another device, with calls that connect to it over one adapter and use its GATT services.
 package struct RemoteDevice: Sendable {
+    /// The limit for ending a link, for which bluetoothd takes 2 seconds.
+    private static let forgetTimeout = Duration.seconds(5)
+
     package let adapter: BluetoothAdapter
     package let address: DeviceAddress
 
@@ -29,6 +32,33 @@ package struct RemoteDevice: Sendable {
             let tree = await bluetoothd.tree
             return tree.path(of: address, on: adapter.name).map(tree.isConnected) ?? false
         }
+    }
+
+    /// Begins a dial to the device, which the adapter must have heard before, and asks bluetoothd
+    /// whether the device is paired already.
+    ///
+    /// - Parameter onPairing: called on the loop, at most once and only until the dial ends, if the
+    ///   device was not paired, and is paired now.
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
+    ///   ``DiscoveryError/Code/unreachable`` when bluetoothd no longer knows the device,
+    ///   ``DiscoveryError/Code/timedOut`` at the deadline.
+    package func beginDial(
+        until deadline: MonotonicTime, onPairing: @escaping @Sendable () -> Void
+    ) async throws(DiscoveryError) -> DeviceDial {
+        let action = "connect to \(address)"
+        let path = try await requirePath(to: action)
+        // The answer follows all signals that bluetoothd has sent before. The tree may be older.
+        let reply: [BusValue]
+        do throws(DiscoveryError) {
+            reply = try await call(
+                to: action, path, Interface.properties, "GetAll", [.string(Interface.device)],
+                until: deadline)
+        } catch {
+            throw Self.connectFailure(error)
+        }
+        let dial = DeviceDial(self, path, reply.first?.properties ?? [:], onPairing: onPairing)
+        await bluetoothd.watch(dial)
+        return dial
     }
 
     /// Connects to the device, which the adapter must have heard before.
@@ -68,12 +98,14 @@ package struct RemoteDevice: Sendable {
             {
                 await bluetoothd.send(to: action, path, Interface.device, "Disconnect")
             }
-            if error.code == .failed {
-                throw DiscoveryError(.unreachable, error.reason, busError: error.busError)
-            }
-            throw error
+            throw Self.connectFailure(error)
         }
         return makesLink
+    }
+
+    private static func connectFailure(_ error: DiscoveryError) -> DiscoveryError {
+        error.code == .failed
+            ? DiscoveryError(.unreachable, error.reason, busError: error.busError) : error
     }
 
     /// Waits until bluetoothd knows the services of the connected device.
@@ -88,42 +120,74 @@ package struct RemoteDevice: Sendable {
             guard bluetoothd.tree.isConnected(path) else {
                 throw DiscoveryError(.unreachable, "cannot \(action): it went away")
             }
-            return bluetoothd.tree.flag("ServicesResolved", of: path) ? () : nil
+            let isResolved = bluetoothd.tree.flag("ServicesResolved", of: path)
+            return isResolved && !bluetoothd.tree.wantsParts(of: path) ? () : nil
         }
     }
 
     /// Ends the link to the device, with all its channels, and makes bluetoothd forget the device
-    /// unless it is paired; returns when both are done.
+    /// unless it is paired. Returns when both are done, or when bluetoothd has not answered within
+    /// 5 seconds.
     ///
     /// The device is forgotten because bluetoothd never updates the services and the handles of
     /// characteristics that it has read from a device, even if the device advertises other services
     /// later.
-    package func forget() async {
-        guard let path = await path else { return }
+    ///
+    /// - Parameter dial: a dial that has failed, whose link this is. If the dial has made the link,
+    ///   and the device was not paired before, bluetoothd forgets the device with its keys even if
+    ///   it is paired now, or is just being paired.
+    /// - Returns: whether bluetoothd has forgotten the device.
+    @discardableResult
+    package func forget(after dial: DeviceDial? = nil) async -> Bool {
+        let knownPath = await self.path
+        guard let path = dial?.path ?? knownPath else { return false }
         let action = "disconnect from \(address)"
-        if await bluetoothd.tree.flag("Paired", of: path) {
-            _ = try? await bluetoothd.call(to: action, path, Interface.device, "Disconnect")
-        } else {
-            _ = try? await bluetoothd.call(
-                to: action, adapter.name.path, Interface.adapter, "RemoveDevice", [.path(path)])
+        let deadline = bluetoothd.loop.now.advanced(by: Self.forgetTimeout)
+        let tree = await bluetoothd.tree
+        let isKept =
+            dial?.wasPaired == true
+            || tree.isPaired(path) && dial?.removesPairedDevice != true
+            // bluetoothd may remove the other object's keys as well.
+            || tree.hasPairedTwin(path)
+        if isKept {
+            _ = try? await call(to: action, path, Interface.device, "Disconnect", until: deadline)
+            return false
         }
+        let reply = try? await call(
+            to: action, adapter.name.path, Interface.adapter, "RemoveDevice", [.path(path)],
+            until: deadline)
+        return reply != nil
     }
 
     // MARK: - Services
 
     /// The characteristics of a service of the connected device.
     ///
-    /// - Throws: ``DiscoveryError/Code/notFound`` when the device does not have the service.
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the device does not have the service,
+    ///   ``DiscoveryError/Code/exhausted`` when the service is not known, and may be among those
+    ///   that were left out.
     package func characteristics(
         of service: BluetoothUUID
     ) async throws(DiscoveryError) -> [RemoteCharacteristic] {
         let tree = await bluetoothd.tree
-        guard let device = tree.path(of: address, on: adapter.name),
-            let found = tree.characteristics(of: service, below: device)
-        else {
-            throw DiscoveryError(.notFound, "\(address) does not offer the service \(service)")
+        let device = tree.path(of: address, on: adapter.name)
+        if let device, let found = tree.characteristics(of: service, below: device) {
+            return found
         }
-        return found
+        try checkParts(of: device, in: tree)
+        throw DiscoveryError(.notFound, "\(address) does not offer the service \(service)")
+    }
+
+    /// Checks that what is missing below the device's object was not left out.
+    ///
+    /// - Throws: ``DiscoveryError/Code/exhausted`` if it may have been left out.
+    func checkParts() async throws(DiscoveryError) {
+        let tree = await bluetoothd.tree
+        try checkParts(of: tree.path(of: address, on: adapter.name), in: tree)
+    }
+
+    private func checkParts(of path: String?, in tree: ObjectTree) throws(DiscoveryError) {
+        if let failure = path.flatMap({ tree.lackOfParts(of: $0, address) }) { throw failure }
     }
 
     /// Reads a characteristic's value.

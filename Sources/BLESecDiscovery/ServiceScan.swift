@@ -8,7 +8,7 @@ package struct ServiceScan: Sendable {
 
     /// Pauses the scan, so that the kernel can make links: it makes none while an adapter scans.
     /// If no other scan of the same ``Bluetoothd`` goes on, returns when bluetoothd has answered
-    /// the request to stop.
+    /// the request to stop, or after 3 seconds, or when the task is cancelled.
     package func pause() async { await registration.registrations.pause(registration.token) }
     /// Continues the scan.
     package func resume() async { await registration.registrations.resume(registration.token) }

@@ -85,7 +85,9 @@ struct ObjectTreeTests {
         #expect(tree.services(of: device) == [])
     }
 
-    @Test("at the limit, no device that is connected, paired or of a sought service is replaced")
+    @Test(
+        "while there are other devices, none that is connected, paired or of a sought service is replaced"
+    )
     func replacement() {
         var tree = ObjectTree()
         let service = BluetoothUUID(high: 9, low: 9)
@@ -96,6 +98,7 @@ struct ObjectTreeTests {
         for number in 0..<ObjectTree.mostObjects { add("\(number)") }
         let neededDevices: [String: [String: BusValue]] = [
             "connected": ["Connected": .bool(true)], "paired": ["Paired": .bool(true)],
+            "bonded": ["Bonded": .bool(true)],
             "listed": ["UUIDs": .strings([service.description])],
             "data": ["ServiceData": .properties([service.description: .bytes([1])])],
         ]
@@ -107,6 +110,52 @@ struct ObjectTreeTests {
         for name in neededDevices.keys {
             #expect(tree["/org/bluez/hci0/dev_\(name)", "org.bluez.Device1"] != nil, "\(name)")
         }
+    }
+
+    @Test(
+        "if all devices are of a sought service, a further one replaces one that was heard long ago"
+    )
+    func advertisers() {
+        var tree = ObjectTree()
+        let service = BluetoothUUID(high: 9, low: 9)
+        _ = tree.seek([service])
+        let ofService = Self.device(["UUIDs": .strings([service.description])])
+        for number in 0..<ObjectTree.mostObjects {
+            tree.add("/org/bluez/hci0/dev_\(number)", ofService)
+        }
+        tree.add(device, ofService)
+        // If devices were replaced without regard to when they were heard, this one would survive
+        // all of these once in 150 runs.
+        for number in 0..<5 * ObjectTree.mostObjects {
+            tree.change(device, "org.bluez.Device1", ["RSSI": .int16(-40)], invalidated: [])
+            tree.add("/org/bluez/hci0/dev_later_\(number)", ofService)
+        }
+        #expect(tree[device, "org.bluez.Device1"] != nil)
+        #expect(tree.paths(of: "org.bluez.Device1").count == ObjectTree.mostObjects)
+        // A device that does not advertise the service replaces none of them.
+        tree.add("/org/bluez/hci0/dev_other", interfaces)
+        #expect(tree["/org/bluez/hci0/dev_other", "org.bluez.Device1"] == nil)
+    }
+
+    @Test("a paired device with the same address on the same adapter is a paired twin")
+    func pairedTwin() {
+        let address = BusValue.string("AC:DE:48:00:00:01")
+        func hasTwin(_ path: String, _ properties: [String: BusValue]) -> Bool {
+            var tree = ObjectTree()
+            tree.add(
+                device, Self.device(["Address": address, "Paired": .bool(true)]))
+            tree.add(path, Self.device(properties))
+            return tree.hasPairedTwin(device)
+        }
+        let other = "/org/bluez/hci0/dev_other"
+        #expect(hasTwin(other, ["Address": address, "Paired": .bool(true)]))
+        #expect(hasTwin(other, ["Address": address, "Bonded": .bool(true)]))
+        #expect(!hasTwin(other, ["Address": address, "Paired": .bool(false)]))
+        #expect(!hasTwin(other, ["Paired": .bool(true)]))
+        #expect(
+            !hasTwin(
+                "/org/bluez/hci1/dev_other", ["Address": address, "Paired": .bool(true)]))
+        #expect(!ObjectTree().hasPairedTwin(device))
     }
 
     @Test("the tree notices that it lacks a connected device; once added, this device stays")
@@ -127,10 +176,15 @@ struct ObjectTreeTests {
             #expect(!tree.lacksConnectedDevice(device, "org.bluez.Device1", change))
         }
         #expect(!tree.lacksConnectedDevice(device, "org.bluez.Adapter1", connected))
+        let heard: ObjectTree.Properties = ["RSSI": .int16(-40)]
+        #expect(tree.lacksHeardDevice(device, "org.bluez.Device1", heard))
+        #expect(!tree.lacksHeardDevice(device, "org.bluez.Device1", ["Connected": .bool(false)]))
+        #expect(!tree.lacksHeardDevice(device, "org.bluez.Adapter1", heard))
         tree.add(device, Self.device(connected))
         for round in 0..<10 { flood("later_\(round)") }
         #expect(tree.isConnected(device))
         #expect(!tree.lacksConnectedDevice(device, "org.bluez.Device1", connected))
+        #expect(!tree.lacksHeardDevice(device, "org.bluez.Device1", heard))
     }
 
     @Test(
@@ -176,35 +230,121 @@ struct ObjectTreeTests {
         object("org.bluez.Device1", properties)
     }
 
-    /// Expects that `tree` requests a new listing of the objects, or that it does not. Uses a copy,
-    /// because `takeListingRequest` clears the request.
-    private func expectRequest(_ expected: Bool, of tree: ObjectTree, _ reason: Comment) {
-        var copy = tree
-        let isRequested = copy.takeListingRequest()
-        #expect(isRequested == expected, reason)
-    }
-
-    @Test(
-        "after objects were left out, one new listing is requested when over half the room is free")
-    func listingRequest() {
+    @Test("after devices were left out, a new listing is wanted as soon as there is room")
+    func leftOutDevices() {
         var tree = ObjectTree()
         // No device replaces one that is connected.
         let interfaces = Self.device(["Connected": .bool(true)])
         let paths = (0...ObjectTree.mostObjects).map { "/org/bluez/hci0/dev_\($0)" }
         for path in paths.dropLast() { tree.add(path, interfaces) }
         tree.add(paths[0], interfaces)
-        for path in paths { tree.remove(path, ["org.bluez.Device1"]) }
-        expectRequest(false, of: tree, "no object was left out")
-        for path in paths { tree.add(path, interfaces) }
-        expectRequest(false, of: tree, "all of the room is taken")
-        for path in paths.prefix(ObjectTree.mostObjects / 2) {
-            tree.remove(path, ["org.bluez.Device1"])
+        tree.remove(paths[0], ["org.bluez.Device1"])
+        #expect(!tree.wantsListing, "no device was left out")
+        tree.add(paths[0], interfaces)
+        tree.add(paths[ObjectTree.mostObjects], interfaces)
+        #expect(!tree.wantsListing, "all of the room is taken")
+        tree.remove(paths[0], ["org.bluez.Device1"])
+        #expect(tree.wantsListing, "there is room for the device that was left out")
+        tree.replace(with: Self.listing([ListedObject(paths[1], interfaces)]))
+        #expect(!tree.wantsListing, "there was room for all devices of the listing")
+    }
+
+    /// An object of bluetoothd with its interfaces.
+    private struct ListedObject {
+        let path: String
+        let interfaces: BusValue
+
+        init(_ path: String, _ interfaces: BusValue) {
+            self.path = path
+            self.interfaces = interfaces
         }
-        expectRequest(false, of: tree, "half of the room is taken")
-        tree.remove(paths[ObjectTree.mostObjects / 2], ["org.bluez.Device1"])
-        expectRequest(true, of: tree, "over half of the room is free")
-        _ = tree.takeListingRequest()
-        expectRequest(false, of: tree, "the listing was requested already")
+    }
+
+    /// The result of `GetManagedObjects`.
+    private static func listing(_ objects: [ListedObject]) -> BusValue {
+        .array(objects.map { .entry(.path($0.path), $0.interfaces) }, of: "{oa{sa{sv}}}")
+    }
+
+    /// How many devices with ``ObjectTree/mostParts`` characteristics take all the room.
+    private static let crowd = ObjectTree.mostObjects / ObjectTree.mostParts
+
+    private static func crowdedPath(_ number: Int) -> String { "/org/bluez/hci0/dev_\(number)" }
+
+    /// The objects of a device with ``ObjectTree/mostParts`` characteristics, the device last.
+    private static func crowdedDevice(
+        _ number: Int, isConnected: Bool = false
+    ) -> [ListedObject] {
+        let path = crowdedPath(number)
+        let characteristic = object("org.bluez.GattCharacteristic1")
+        return (0..<ObjectTree.mostParts).map {
+            ListedObject("\(path)/service0001/char\($0)", characteristic)
+        } + [ListedObject(path, device(["Connected": .bool(isConnected)]))]
+    }
+
+    /// Adds the objects of a device, the device first.
+    private static func add(_ objects: [ListedObject], to tree: inout ObjectTree) {
+        for object in objects.reversed() { tree.add(object.path, object.interfaces) }
+    }
+
+    /// The number of characteristics of a device that `tree` has.
+    private static func characteristics(of number: Int, in tree: ObjectTree) -> Int {
+        tree.paths(of: "org.bluez.GattCharacteristic1", below: crowdedPath(number)).count
+    }
+
+    @Test(
+        "the services and characteristics of a connected device replace those of one that is not connected"
+    )
+    func replacedParts() {
+        var tree = ObjectTree()
+        for number in 0...Self.crowd { Self.add(Self.crowdedDevice(number), to: &tree) }
+        let last = Self.crowdedPath(Self.crowd)
+        #expect(Self.characteristics(of: Self.crowd, in: tree) == 0, "others take all the room")
+        #expect(tree.lacksParts(of: last))
+        #expect(!tree.wantsListing, "the device is not connected")
+        let connected = Self.crowdedPath(Self.crowd + 1)
+        Self.add(Self.crowdedDevice(Self.crowd + 1, isConnected: true), to: &tree)
+        #expect(Self.characteristics(of: Self.crowd + 1, in: tree) == ObjectTree.mostParts)
+        #expect(!tree.lacksParts(of: connected))
+        let replaced = (0..<Self.crowd).filter { Self.characteristics(of: $0, in: tree) == 0 }
+        #expect(replaced.count == 1)
+        #expect(replaced.allSatisfy { tree.lacksParts(of: Self.crowdedPath($0)) })
+        #expect(
+            tree.paths(of: "org.bluez.GattCharacteristic1").count == ObjectTree.mostObjects)
+        // One more is one too many of this device, which a listing would not change.
+        tree.add(connected + "/service0002", Self.object("org.bluez.GattService1"))
+        #expect(tree.lacksParts(of: connected))
+        #expect(!tree.wantsListing)
+        tree.change(last, "org.bluez.Device1", ["Connected": .bool(true)], invalidated: [])
+        #expect(tree.wantsParts(of: last))
+        #expect(tree.wantsListing)
+    }
+
+    @Test("a listing keeps the characteristics of a connected device, whatever the order is")
+    func listedParts() {
+        for position in [0, Self.crowd] {
+            var devices = (0..<Self.crowd).map { Self.crowdedDevice($0) }
+            devices.insert(Self.crowdedDevice(Self.crowd, isConnected: true), at: position)
+            var tree = ObjectTree()
+            tree.replace(with: Self.listing(devices.flatMap { $0 }))
+            #expect(Self.characteristics(of: Self.crowd, in: tree) == ObjectTree.mostParts)
+            #expect(!tree.wantsListing)
+        }
+    }
+
+    @Test("if all devices are connected, the one whose characteristics were left out is noticed")
+    func connectedDevices() {
+        var tree = ObjectTree()
+        for number in 0...Self.crowd {
+            Self.add(Self.crowdedDevice(number, isConnected: true), to: &tree)
+        }
+        let last = Self.crowdedPath(Self.crowd)
+        #expect(tree.lacksParts(of: last))
+        #expect(!tree.wantsListing)
+        tree.change(
+            Self.crowdedPath(0), "org.bluez.Device1", ["Connected": .bool(false)], invalidated: [])
+        #expect(tree.wantsListing, "the characteristics of the first device can be replaced")
+        tree.remove(last, ["org.bluez.Device1"])
+        #expect(!tree.wantsListing)
     }
 
     @Test("values of a wrong type, and changes of an unknown object, are ignored")

@@ -109,6 +109,25 @@ struct RemoteCharacteristicTests {
         #expect(ChannelError(discovery: try #require(error)).code == .protocolViolation)
     }
 
+    @Test("the error for a missing service says so if services of the device were left out")
+    func leftOut() throws {
+        var tree = Self.tree([])
+        #expect(tree.lackOfParts(of: Self.device, DeviceAddress(.any, .random)) == nil)
+        for number in 0...ObjectTree.mostParts {
+            tree.add(
+                "\(Self.device)/service0010/char\(number)",
+                .array(
+                    [.entry(.string(ObjectTree.Interface.characteristic), .properties([:]))],
+                    of: "{sa{sv}}"))
+        }
+        let error = try #require(tree.lackOfParts(of: Self.device, DeviceAddress(.any, .random)))
+        #expect(error.code == .exhausted)
+        #expect(
+            error.reason.hasPrefix("cannot find out what 00:00:00:00:00:00 (random) offers: "),
+            "\(error.reason)")
+        #expect(ChannelError(discovery: error).code == .limitExceeded)
+    }
+
     /// Expects that `body` throws an error that names the missing property.
     private func expectError(
         naming missing: String, _ body: () async throws -> Void,

@@ -35,9 +35,19 @@ extension Integration {
             ] as [(String, Int32, String)])
         func listing(_ behaviour: String, _ status: Int32, _ cause: String) throws {
             let bluetoothd = try startBluetoothd(behaviour)
-            let tool = try startTool(["scan", "--for", "1"])
+            let tool = try startTool(["scan", "--for", "20"])
             let outcome = try tool.wait(whileServing: [bluetoothd])
             Tool.expect(outcome, status: status, "cannot ask bluetoothd: \(cause)")
+        }
+
+        @Test("the time limit of pair holds for the wait for bluetoothd")
+        func pairingTimeLimit() throws {
+            let bluetoothd = try startBluetoothd("hang")
+            let tool = try startTool([
+                "pair", "--name", "x", "--state", folder.file("state"), "--timeout", "2",
+            ])
+            let outcome = try tool.wait(whileServing: [bluetoothd])
+            Tool.expect(outcome, status: 75, "bluetoothd did not answer within 2 s")
         }
 
         /// Starts a dialer with the bluetoothd that was started before.
@@ -51,7 +61,7 @@ extension Integration {
         @Test("the listing of a bluetoothd that has given up its name on the bus is ignored")
         func lateListing() throws {
             let bluetoothd = try startBluetoothd("leave")
-            let tool = try startTool(["scan", "--for", "1"])
+            let tool = try startTool(["scan", "--for", "20"])
             let outcome = try tool.wait(whileServing: [bluetoothd])
             Tool.expect(outcome, status: 68, "bluetoothd does not run")
         }
@@ -61,10 +71,27 @@ extension Integration {
             arguments: [("heard", true), ("stored", false)])
         func newDevice(_ behaviour: String, _ isHeard: Bool) throws {
             let bluetoothd = try startBluetoothd(behaviour)
-            let tool = try startTool(["scan", "--service", Self.service, "--for", "1"])
+            let tool = try startTool(["scan", "--service", Self.service, "--for", "2"])
             let outcome = try tool.wait(whileServing: [bluetoothd])
             #expect(outcome.status == 0, "\(outcome.errors)")
             #expect(outcome.text.contains("AA:BB:CC:DD:EE:FF") == isHeard, "\(outcome.text)")
+        }
+
+        @Test(
+            "on a terminal a scan draws a table, but prints lines if TERM is `dumb`",
+            arguments: [("xterm", true), ("dumb", false)])
+        func table(_ terminal: String, _ isTable: Bool) throws {
+            let bluetoothd = try startBluetoothd("heard")
+            let command = "'\(Tool.path)' scan --service \(Self.service) --for 2"
+            let tool = try Subprocess(
+                "script", ["-qec", command, "/dev/null"],
+                environment: [
+                    "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(folder.file("bus"))", "TERM": terminal,
+                ], within: 30)
+            let outcome = try tool.wait(whileServing: [bluetoothd])
+            #expect(outcome.status == 0, "\(outcome.text)")
+            #expect(outcome.text.contains("AA:BB:CC:DD:EE:FF"), "\(outcome.text)")
+            #expect(outcome.text.contains("\u{1B}") == isTable, "\(outcome.text)")
         }
 
         @Test("an MTU that bluetoothd cannot have negotiated counts as unknown")
@@ -93,6 +120,93 @@ extension Integration {
             _ = try dialer.wait(whileServing: [bluetoothd])
             let calls = try bluetoothd.wait().errors
             #expect(!calls.contains("WriteValue"), "\(calls)")
+        }
+
+        @Test(
+            "a failed dial removes a device that was not paired before, even if it is paired by then, but only over a link of its own, and not if a paired device has the same address",
+            arguments: [
+                ("deaf", ["RemoveDevice"]), ("paired", ["RemoveDevice"]),
+                ("flapping", ["RemoveDevice"]), ("known", ["Disconnect"]),
+                ("twin", ["Disconnect"]), ("present", []),
+            ])
+        func removal(_ behaviour: String, _ methods: [String]) throws {
+            let pair = try ToolPair()
+            let bluetoothd = try startBluetoothd(behaviour)
+            let dialer = try startDialer(pair)
+            _ = try dialer.line("blesec: no channel with ", whileServing: [bluetoothd])
+            dialer.signal(SIGTERM)
+            _ = try dialer.wait(whileServing: [bluetoothd])
+            let calls = try bluetoothd.wait().errors.split(separator: "\n").compactMap {
+                $0.split(separator: " ").first.map(String.init)
+            }
+            #expect(
+                calls.filter { ["RemoveDevice", "Disconnect"].contains($0) } == methods, "\(calls)")
+        }
+
+        @Test(
+            "a dial ends when the device is paired, even if the link was lost and came back; the error says so, and whether the device was removed",
+            arguments: [("paired", true), ("flapping", true), ("twin", false), ("present", false)])
+        func pairing(_ behaviour: String, _ isRemoved: Bool) throws {
+            let pair = try ToolPair()
+            let bluetoothd = try startBluetoothd(behaviour)
+            let dialer = try startDialer(pair)
+            let line = try dialer.line("blesec: no channel with ", whileServing: [bluetoothd])
+            #expect(
+                line.contains("has asked for Bluetooth pairing, which blesec does not use"),
+                "\(line)")
+            #expect(line.contains(", and was removed from bluetoothd: ") == isRemoved, "\(line)")
+            dialer.signal(SIGTERM)
+            _ = try dialer.wait(whileServing: [bluetoothd])
+        }
+
+        @Test("a dialer finds a connected device's stream although other devices take all the room")
+        func crowd() throws {
+            let pair = try ToolPair()
+            let bluetoothd = try startBluetoothd("crowded")
+            let dialer = try startDialer(pair)
+            _ = try bluetoothd.line("StartNotify ", whileServing: [dialer])
+            dialer.signal(SIGTERM)
+            _ = try dialer.wait(whileServing: [bluetoothd])
+        }
+
+        @Test("a device that was heard, but is not known, is found by one new listing 10 s later")
+        func hiddenDevice() throws {
+            let bluetoothd = try startBluetoothd("hidden")
+            let tool = try startTool(["scan", "--service", Self.service, "--for", "15"])
+            let outcome = try tool.wait(whileServing: [bluetoothd])
+            #expect(outcome.status == 0, "\(outcome.errors)")
+            #expect(outcome.text.contains("AA:BB:CC:DD:EE:FF"), "\(outcome.text)")
+            let calls = try bluetoothd.wait().errors.split(separator: "\n")
+            #expect(calls.count { $0.hasPrefix("GetManagedObjects ") } == 2, "\(calls)")
+        }
+
+        @Test(
+            "a dialer ends soon after SIGTERM, even if bluetoothd has stopped answering",
+            arguments: ["SetDiscoveryFilter", "StartDiscovery", "StopDiscovery", "RemoveDevice"])
+        func silence(_ method: String) throws {
+            let pair = try ToolPair()
+            let bluetoothd = try startBluetoothd("silent:\(method)")
+            let dialer = try startDialer(pair)
+            _ = try bluetoothd.line("\(method) ", whileServing: [dialer])
+            dialer.signal(SIGTERM)
+            let begun = ContinuousClock.now
+            let outcome = try dialer.wait(whileServing: [bluetoothd])
+            let elapsed = ContinuousClock.now - begun
+            #expect(outcome.status == 128 + SIGTERM, "\(outcome.errors)")
+            // The limit of each call to bluetoothd alone is 10 s.
+            #expect(elapsed < .seconds(9), "\(elapsed)")
+        }
+
+        @Test(
+            "doctor notes that an adapter is pairable",
+            arguments: [("pairable", true), ("heard", false)])
+        func pairable(_ behaviour: String, _ isNoted: Bool) throws {
+            let bluetoothd = try startBluetoothd(behaviour)
+            let tool = try startTool(["doctor"])
+            let outcome = try tool.wait(whileServing: [bluetoothd])
+            #expect(outcome.text.contains("ok    hci0: "), "\(outcome.text)")
+            #expect(
+                outcome.text.contains("note  hci0: it is pairable: ") == isNoted, "\(outcome.text)")
         }
 
         @Test("a device that connects, and that bluetoothd has not listed, can open a stream")

@@ -6,6 +6,9 @@
     bumble_peer.py impostor SERVICE PROTOCOL
                                             like `peer`, but until the first line of standard input
                                             another service answers on the PSM
+    bumble_peer.py pairing SERVICE WHAT     like `peer`, but the dialer has to pair, since the channel or
+                                            the characteristic, whichever WHAT names, requires
+                                            encryption. Advertises until it is paired
     bumble_peer.py central SERVICE          finds an advertiser of the service, and reads its PSM
     bumble_peer.py flood SERVICE COUNT      after the first line of standard input, lets the adapter
                                             hear COUNT forged advertisements
@@ -23,7 +26,7 @@ import struct
 import sys
 import time
 
-from bumble import hci
+from bumble import hci, l2cap
 from bumble.controller import Controller
 from bumble.core import UUID, AdvertisingData
 from bumble.device import Device, Peer
@@ -32,6 +35,7 @@ from bumble.hci import Address
 from bumble.host import Host
 from bumble.l2cap import LeCreditBasedChannelSpec
 from bumble.link import LocalLink
+from bumble.pairing import PairingConfig, PairingDelegate
 from bumble.transport import open_transport
 from noise.connection import Keypair, NoiseConnection
 
@@ -168,11 +172,59 @@ async def peer(link, service, protocol, takeover=None):
         Characteristic(
             PSM_CHARACTERISTIC, Characteristic.Properties.READ, Characteristic.READABLE,
             CharacteristicValue(read=lambda _: value))]))
+    await advertise(device, service, auto_restart=True)
+    say("advertising", hex(server.psm))
+
+
+async def advertise(device, service, auto_restart):
     device.advertising_data = bytes(AdvertisingData([
         (AdvertisingData.FLAGS, bytes([0x06])),
         (AdvertisingData.COMPLETE_LIST_OF_128_BIT_SERVICE_CLASS_UUIDS, service.to_bytes())]))
     await device.start_advertising(
-        auto_restart=True, advertising_interval_min=100, advertising_interval_max=100)
+        auto_restart=auto_restart, advertising_interval_min=100, advertising_interval_max=100)
+
+
+async def pairing(link, service, what):
+    device = await bumble_device(link)
+    device.pairing_config_factory = lambda _: PairingConfig(
+        mitm=False, delegate=PairingDelegate(PairingDelegate.NO_OUTPUT_NO_INPUT))
+    paired = asyncio.Event()
+    tasks = []
+
+    def pairing_ended(_):
+        say("paired")
+        paired.set()
+
+    def disconnected(_):
+        say("disconnected")
+        if not paired.is_set():
+            tasks.append(asyncio.ensure_future(advertise(device, service, auto_restart=False)))
+
+    def connected(connection):
+        connection.on("pairing", pairing_ended)
+        connection.on("disconnection", disconnected)
+
+    device.on("connection", connected)
+    server = device.create_l2cap_server(
+        spec=LeCreditBasedChannelSpec(psm=0x95, **CHANNEL), handler=lambda _: say("opened"))
+    permissions = Characteristic.READABLE
+    if what == "characteristic":
+        permissions |= Characteristic.Permissions.READ_REQUIRES_ENCRYPTION
+    else:
+        manager = device.l2cap_channel_manager
+        response = l2cap.L2CAP_LE_Credit_Based_Connection_Response
+
+        def refuse(connection, channel, request):
+            manager.send_control_frame(connection, channel, response(
+                identifier=request.identifier, destination_cid=0, mtu=23, mps=23, initial_credits=0,
+                result=response.Result.CONNECTION_REFUSED_INSUFFICIENT_AUTHENTICATION))
+
+        manager.on_l2cap_le_credit_based_connection_request = refuse
+    device.add_service(Service(service, [
+        Characteristic(
+            PSM_CHARACTERISTIC, Characteristic.Properties.READ, permissions,
+            CharacteristicValue(read=lambda _: struct.pack("<H", server.psm)))]))
+    await advertise(device, service, auto_restart=False)
     say("advertising", hex(server.psm))
 
 
@@ -254,6 +306,8 @@ async def main():
         await peer(link, service, *rest, takeover=line)
         await line
         line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    elif command == "pairing":
+        await pairing(link, service, *rest)
     elif command == "central":
         await central(link, service)
     else:

@@ -297,6 +297,56 @@ class DiscoveryTests(LabTests):
         # At most three other lines, among them the service that the tool looks for, and the channel.
         self.assertLessEqual(len(dialer.lines), len(refused) + 3, dialer.lines)
 
+    def agree_to_pairing(self, adapter):
+        """Runs an agent that answers yes to every question of bluetoothd. Returns when bluetoothd uses it."""
+        agent = subprocess.Popen(
+            ["/usr/bin/bluetoothctl", "--agent", "DisplayYesNo"], stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.kill)
+
+        def answer():
+            # The agent reads the line as an answer if it is asking, and as an unknown command if not.
+            while agent.poll() is None:
+                try:
+                    agent.stdin.write("yes\n")
+                    agent.stdin.flush()
+                except OSError:
+                    return
+                time.sleep(0.2)
+
+        threading.Thread(target=answer, daemon=True).start()
+        deadline = time.monotonic() + 30
+        while f"note  {adapter}: it is pairable: " not in (report := doctor()):
+            self.assertLess(time.monotonic(), deadline, report)
+            time.sleep(0.5)
+
+    def pair_with_dialer(self, what):
+        """A peer makes the dialer's machine pair. Expects that the dial ends and says why, and that bluetoothd
+        has removed the peer with its keys."""
+        peer, adapter = self.bumble("pairing", SERVICE, what)
+        peer.line("advertising ")
+        self.agree_to_pairing(adapter)
+        dialer = self.connect(
+            f"service:{SERVICE}", *self.pin("stranger"), "--timeout", "90", adapter=adapter)
+        peer.line("paired", within=60)
+        line = ""
+        while "has asked for Bluetooth pairing, which blesec does not use" not in line:
+            line = dialer.line("blesec: no channel with C3:BB:00:00:00:02 (random): ")
+        dialer.process.send_signal(signal.SIGINT)
+        self.assertEqual(dialer.status(30), 130, dialer.lines)
+        self.assertNotIn(f"/org/bluez/{adapter}/dev_C3_BB_00_00_00_02", known_objects())
+        stored = Path("/var/lib/bluetooth") / self.address[adapter] / "C3:BB:00:00:00:02/info"
+        self.assertFalse(stored.exists(), f"{stored} exists")
+
+    def test_bumble_encrypted_channel(self):
+        """a peer whose channel requires pairing ends the dial, and is not known to bluetoothd afterwards"""
+        self.pair_with_dialer("channel")
+
+    def test_bumble_encrypted_characteristic(self):
+        """a peer whose PSM requires pairing ends the dial, and is not known to bluetoothd afterwards"""
+        self.pair_with_dialer("characteristic")
+
     def test_bumble_central(self):
         """a Bumble central finds a listener and reads its PSM, and bluetoothctl shows the service"""
         peer, adapter = self.bumble("central", SERVICE)
@@ -351,6 +401,19 @@ def powered():
     """The adapters that are on, with their addresses."""
     lines = [line.split() for line in mgmt("list").splitlines()]
     return {name: address for name, address, *settings in lines if "powered" in settings}
+
+
+def doctor():
+    """What `blesec doctor` prints."""
+    return subprocess.run([BLESEC, "doctor"], capture_output=True, text=True, timeout=30).stdout
+
+
+def known_objects():
+    """What bluetoothd lists, as text."""
+    return subprocess.run(
+        ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply", "/",
+         "org.freedesktop.DBus.ObjectManager.GetManagedObjects"],
+        capture_output=True, text=True, check=True, timeout=20).stdout
 
 
 def discovering(adapter):

@@ -19,10 +19,13 @@ actor NearbyDialer {
     private var policy: DialPolicy
     private var generator = SystemRandomNumberGenerator()
     private let transports: TransportDialer
-    private var dials: [Candidate: Task<Void, Never>] = [:]
+    private var dials: [Candidate: RunningDial] = [:]
     private var links: DialedLinks
+    /// For the links of dials that have not become ready channels, and that this side must end: the
+    /// dials, which say whether the device is to be removed although it is paired.
+    private var unreadyDials: [DeviceAddress: DeviceDial] = [:]
     /// Links that bluetoothd is ending, which takes 2 seconds.
-    private var releases: [DeviceAddress: Task<Void, Never>] = [:]
+    private var releases: [DeviceAddress: Task<Bool, Never>] = [:]
     /// The addresses whose last connect collided with bluetoothd's own scan.
     private var collidedAddresses: Set<DeviceAddress> = []
     private var scan: ServiceScan?
@@ -30,6 +33,14 @@ actor NearbyDialer {
     private var timer: LoopTimer?
     private var lastRun = MonotonicTime(nanoseconds: 0)
     private var isClosed = false
+
+    private struct RunningDial {
+        let task: Task<Void, Never>
+        /// Nil until the dial to the device begins.
+        var device: DeviceDial?
+        /// Whether the dial has ended because the device was paired.
+        var isPaired = false
+    }
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
@@ -62,15 +73,15 @@ actor NearbyDialer {
         isClosed = true
         timer?.disarm()
         scanTask?.cancel()
-        for task in dials.values { task.cancel() }
+        for dial in dials.values { dial.task.cancel() }
     }
 
     /// Ends the links that no channel uses; returns when no dial is under way and no link is being
     /// ended. Called when the dialer is closed, and no more links are accepted.
     func endUnusedLinks() async {
-        for task in Array(dials.values) { await task.value }
+        for dial in Array(dials.values) { await dial.task.value }
         for address in links.addresses { _ = beginRelease(address) }
-        for task in Array(releases.values) { await task.value }
+        for task in Array(releases.values) { _ = await task.value }
     }
 
     // MARK: - Sightings
@@ -117,13 +128,22 @@ actor NearbyDialer {
 
     private func begin(_ candidate: Candidate) {
         report(.dialing(candidate))
-        dials[candidate] = Task(executorPreference: loop) {
+        let task = Task(executorPreference: loop) {
             do throws(ChannelError) {
                 await self.dialSucceeded(candidate, try await self.dial(candidate))
             } catch {
                 await self.dialFailed(candidate, error)
             }
         }
+        dials[candidate] = RunningDial(task: task)
+    }
+
+    /// The device of a dial was paired while the dial lasted: ends the dial, unless it was called
+    /// off before.
+    private func paired(_ candidate: Candidate) {
+        guard let dial = dials[candidate], !dial.task.isCancelled else { return }
+        dials[candidate]?.isPaired = true
+        dial.task.cancel()
     }
 
     private func dialSucceeded(_ candidate: Candidate, _ channel: SecureChannel) async {
@@ -144,15 +164,21 @@ actor NearbyDialer {
         policy.dialSucceeded(candidate, identity: peer.fingerprint?.description)
     }
 
-    private func dialFailed(_ candidate: Candidate, _ error: ChannelError) async {
+    private func dialFailed(_ candidate: Candidate, _ failure: ChannelError) async {
         if let wait = links.timeForPeer(at: candidate.address) {
             // Gives the peer time to open its own channel over the link. If the peer does, this
             // task is cancelled, and so the wait ends.
             try? await loop.sleep(for: wait)
         }
         let isCollision = collidedAddresses.remove(candidate.address) != nil
-        await release(candidate.address)
-        dials[candidate] = nil
+        let isRemoved = await release(candidate.address)
+        await dials[candidate]?.device?.end()
+        let dial = dials.removeValue(forKey: candidate)
+        var error = failure
+        if let device = dial?.device, dial?.isPaired ?? false {
+            error = ChannelError(discovery: device.pairingFailure(isRemoved: isRemoved))
+                .during(.connecting)
+        }
         if error.code == .cancelled {
             report(.dialCancelled(candidate))
             policy.dialCancelled(candidate)
@@ -171,7 +197,7 @@ actor NearbyDialer {
         let address = candidate.address
         collidedAddresses.remove(address)
         await scan?.pause()
-        if try await connect(address) { links.insert(address) }
+        try await connect(candidate)
         if setup.options.accepts, !links.contains(address) {
             // The peer has made the link to open a channel of its own, and only one side may open
             // channels over a link. If the peer's channel arrives, this dial is cancelled; after
@@ -186,24 +212,60 @@ actor NearbyDialer {
         let advertised = policy.table[candidate]?.payload?.psm
         let (link, endpoint) = try await transports.open(candidate, advertised: advertised)
         report(.handshaking(candidate, endpoint))
-        return try await SecureChannel.open(
+        let channel = try await SecureChannel.open(
             over: link, role: .dialer, configuration: setup.configuration)
+        guard becameReady(candidate) else {
+            await channel.abort()
+            throw Self.calledOff
+        }
+        return channel
     }
 
-    /// Connects to a device; returns whether this call made the link.
-    private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
+    /// The channel to a candidate is ready, so the peer is proven and trusted: if the user pairs
+    /// with it from now on, it stays paired. Returns false if it was paired before.
+    private func becameReady(_ candidate: Candidate) -> Bool {
+        guard let dial = dials[candidate], !dial.isPaired else { return false }
+        dial.device?.assumeIsolated { $0.end() }
+        unreadyDials[candidate.address] = nil
+        return true
+    }
+
+    /// Connects to a candidate's device.
+    private func connect(_ candidate: Candidate) async throws(ChannelError) {
+        let address = candidate.address
+        let device = setup.adapter.device(address)
+        let deadline = loop.now.advanced(by: Self.connectTimeout)
+        let dial: DeviceDial
         do throws(DiscoveryError) {
-            return try await setup.adapter.device(address).connect(
-                until: loop.now.advanced(by: Self.connectTimeout),
-                mayEnd: { await !self.isUsed(address) })
+            dial = try await device.beginDial(until: deadline) { [weak self] in
+                self?.assumeIsolated { $0.paired(candidate) }
+            }
+        } catch {
+            throw ChannelError(discovery: error).during(.connecting)
+        }
+        dials[candidate]?.device = dial
+        do throws(DiscoveryError) {
+            let makesLink = try await device.connect(
+                until: deadline, mayEnd: { await !self.isUsed(address) })
+            if makesLink { hasMadeLink(to: address, dial) }
         } catch {
             if error.code == .collision {
                 collidedAddresses.insert(address)
             } else if await hasLink(to: address) {
-                try await connectFailed(to: address, error)
+                try await connectFailed(to: address, dial, error)
+            } else if dials[candidate]?.isPaired ?? false {
+                // The link is gone, but the device has to be removed.
+                hasMadeLink(to: address, dial)
             }
             throw ChannelError(discovery: error).during(.connecting)
         }
+    }
+
+    /// A dial has made, or may have made, the link to an address.
+    private func hasMadeLink(to address: DeviceAddress, _ dial: DeviceDial) {
+        links.insert(address)
+        // A ready channel that the peer has opened over the link proves the peer as well.
+        unreadyDials[address] = usesLink(to: address) ? nil : dial
     }
 
     /// Whether there is a link to an address. A channel may arrive over a new link before bluetoothd
@@ -220,7 +282,7 @@ actor NearbyDialer {
     /// nothing uses the link any more. If each side took the link for the other side's, nobody
     /// would end it, and neither side could hear the other's advertisements.
     private func connectFailed(
-        to address: DeviceAddress, _ error: DiscoveryError
+        to address: DeviceAddress, _ dial: DeviceDial, _ error: DiscoveryError
     ) async throws(ChannelError) {
         var isCalledOff = error.code == .cancelled
         if !isCalledOff, setup.options.accepts {
@@ -230,7 +292,7 @@ actor NearbyDialer {
                 isCalledOff = true
             }
         }
-        links.insert(address)
+        hasMadeLink(to: address, dial)
         if isCalledOff { throw Self.calledOff }
     }
 
@@ -240,11 +302,12 @@ actor NearbyDialer {
 
     /// A link from an address was accepted: cancels this side's dials to the address.
     func accepted(from address: DeviceAddress) {
-        for candidate in policy.accepted(from: address) { dials[candidate]?.cancel() }
+        for candidate in policy.accepted(from: address) { dials[candidate]?.task.cancel() }
     }
 
     /// An accepted link has become a channel.
     func acceptSucceeded(from address: DeviceAddress, _ peer: PeerIdentity) {
+        unreadyDials[address] = nil
         policy.acceptSucceeded(from: address, identity: peer.fingerprint?.description)
     }
 
@@ -254,7 +317,7 @@ actor NearbyDialer {
         // Begun now, so that `run()` does not dial the address before the link is down.
         let release = beginRelease(address)
         Task(executorPreference: loop) {
-            await release?.value
+            _ = await release?.value
             await self.run()
         }
     }
@@ -273,26 +336,33 @@ actor NearbyDialer {
     }
 
     private func isUsed(_ address: DeviceAddress) -> Bool {
-        !isClosed && policy.isAccepting(from: address)
-            || service?.assumeIsolated { $0.usesLink(to: address) } ?? false
+        !isClosed && policy.isAccepting(from: address) || usesLink(to: address)
+    }
+
+    /// Whether a ready channel uses the link to an address.
+    private func usesLink(to address: DeviceAddress) -> Bool {
+        service?.assumeIsolated { $0.usesLink(to: address) } ?? false
     }
 
     /// Ends the link to an address, if this side's dial made the link and nothing uses it any more;
-    /// returns when the link is down.
-    private func release(_ address: DeviceAddress) async {
-        await beginRelease(address)?.value
+    /// returns when the link is down. Returns whether bluetoothd has forgotten the device.
+    @discardableResult
+    private func release(_ address: DeviceAddress) async -> Bool {
+        await beginRelease(address)?.value ?? false
     }
 
     /// Begins to do what ``release(_:)`` does, and returns the task that ends the link; nil if the
     /// link is not to be ended.
-    private func beginRelease(_ address: DeviceAddress) -> Task<Void, Never>? {
+    private func beginRelease(_ address: DeviceAddress) -> Task<Bool, Never>? {
         if let release = releases[address] { return release }
         guard links.removeIfUnused(address, isUsed: isUsed(address)) else { return nil }
         policy.releaseBegan(address)
+        let dial = unreadyDials.removeValue(forKey: address)
         // A task of its own, so that cancelling the dial does not cancel the release.
         let release = Task(executorPreference: loop) { [adapter = setup.adapter] in
-            await adapter.device(address).forget()
+            let isForgotten = await adapter.device(address).forget(after: dial)
             await self.releaseEnded(address)
+            return isForgotten
         }
         releases[address] = release
         return release

@@ -58,7 +58,14 @@ final class TransportDialer {
         let device = setup.adapter.device(candidate.address)
         if let psm = knownPSM(of: candidate, advertised) {
             // A known PSM needs no query, but bluetoothd's query should end before the dial.
-            try? await device.waitForServices(until: loop.now.advanced(by: Self.knownPSMDelay))
+            let delay = loop.now.advanced(by: Self.knownPSMDelay)
+            do throws(DiscoveryError) {
+                try await device.waitForServices(until: delay)
+            } catch {
+                guard error.code == .timedOut else {
+                    throw ChannelError(discovery: error).during(.connecting)
+                }
+            }
             return .l2cap(psm)
         }
         let deadline = loop.now.advanced(by: Self.queryTimeout)

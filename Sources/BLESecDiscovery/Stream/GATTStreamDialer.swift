@@ -22,12 +22,17 @@ package struct GATTStreamDialer: Sendable {
 
     /// Finds the stream of a service of a connected device; nil when the service has none.
     ///
-    /// - Throws: ``DiscoveryError/Code/notFound`` when the device does not have the service.
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the device does not have the service,
+    ///   ``DiscoveryError/Code/exhausted`` when the service or the stream is not known, and may be
+    ///   among those that were left out.
     package init?(to service: BluetoothUUID, of device: RemoteDevice) async throws(DiscoveryError) {
         let found = try await device.characteristics(of: service)
         guard let toListener = found.first(where: { $0.uuid == GATTStreamServer.toListener }),
             let toDialer = found.first(where: { $0.uuid == GATTStreamServer.toDialer })
-        else { return nil }
+        else {
+            try await device.checkParts()
+            return nil
+        }
         self.device = device
         self.toListener = toListener
         self.toDialer = toDialer

@@ -312,6 +312,14 @@ struct Findings {
                 "it advertises the address that was burned in, by which it can be followed",
                 remedy: "`btmgmt privacy on` hides it where the kernel and adapter can")
         }
+        if adapter.isPairable {
+            add(
+                .note, adapter.name,
+                "it is pairable: a device nearby can make bluetoothd ask whether to pair with it, "
+                    + "which blesec never needs",
+                remedy: "decline such a question, above all during a dial; `bluetoothctl pairable "
+                    + "off` helps until another agent is registered")
+        }
         if adapter.alias == facts.hostName {
             add(
                 .note, adapter.name, "it shows the host's name to every device that connects",

@@ -8,6 +8,16 @@
     leave      bluetoothd gives up its name on the bus during the listing, and answers all the same
     deaf       a device offers the byte stream over GATT, and a subscription gets no answer
     absurd     as deaf, and the MTU is negative
+    paired     as deaf, and the device is paired during the subscription
+    flapping   as paired, but the link is lost and comes back first
+    twin       as paired, but another, paired device has the address of the device
+    present    as paired, but the device is connected before the dial
+    crowded    as deaf, but bluetoothd lists 16 other devices with 256 services and characteristics each, and
+               adds those of the device when it connects
+    known      as deaf, but the device was paired before
+    silent:M   as deaf, and the first call of the method M, and each later one, gets no answer
+    pairable   the adapter is pairable, and there is no device
+    hidden     a device is missing in the first listing, and a scan hears it; the second listing has it
     heard      a scan makes bluetoothd add a device of unknown signal strength
     stored     as heard, but the device is paired, and bluetoothd has not heard it
     unknown    a device that is not among the objects connects, and opens a stream of the program's service
@@ -24,6 +34,11 @@ import sys
 SERVICE = "6f1d0a3c-9c5e-4b7e-8d2f-2a4c6e8f0b1d"
 TO_LISTENER = "7903d497-2cff-424e-8d0c-f3dfa6249c8a"
 TO_DIALER = "d1422866-955a-43b7-90d4-07c24725ce48"
+STREAM = [(TO_LISTENER, "write-without-response"), (TO_DIALER, "notify")]
+OTHER = "7a2e1b4d-0d6f-4c8f-9e30-3b5d7f901c2e"
+
+# The behaviours with which the device is paired during the subscription.
+PAIRING = ("paired", "flapping", "twin", "present")
 
 CALL, REPLY, ERROR, SIGNAL = 1, 2, 3, 4
 NO_REPLY_EXPECTED = 1
@@ -115,6 +130,8 @@ class FakeBluetoothd:
         self.behaviour = behaviour
         self.serial = 0
         self.application = None
+        self.is_silent = False
+        self.listings = 0
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         listener.listen()
@@ -198,11 +215,16 @@ class FakeBluetoothd:
             values = [("s", names[member])] if member in names else []
             return self.reply(message, *values, sender=BUS)
         say(f"{member} {path}")
+        self.is_silent |= self.behaviour == f"silent:{member}"
+        if self.is_silent:
+            return
         if member == "GetManagedObjects":
             self.list_objects(message)
-        elif member == "GetAll":
+        elif member == "GetAll" and self.behaviour == "unknown":
             self.reply(message, ("a{sv}", device(True)))
             self.open_stream()
+        elif member == "GetAll":
+            self.reply(message, ("a{sv}", self.device()))
         elif member == "Get":
             self.reply(message, ("v", ("x", -2**63) if self.behaviour == "absurd" else ("q", 517)))
         elif member != "StartNotify":
@@ -214,11 +236,33 @@ class FakeBluetoothd:
         elif member == "StartDiscovery" and self.behaviour in ("heard", "stored"):
             self.add_device(self.behaviour == "stored")
         elif member == "StartDiscovery":
-            self.change({"RSSI": ("n", -40)})
+            for signal in range(-42, -39):
+                self.change({"RSSI": ("n", signal)})
         elif member == "Connect":
-            self.change({"Connected": ("b", True), "ServicesResolved": ("b", True)})
+            self.change({"Connected": ("b", True)})
+            if self.behaviour == "crowded":
+                for path, interfaces in parts(DEVICE, SERVICE, STREAM).items():
+                    self.add(path, interfaces)
+            self.change({"ServicesResolved": ("b", True)})
+        elif member == "StartNotify":
+            if self.behaviour == "flapping":
+                self.change({"Connected": ("b", False)})
+                self.change({"Connected": ("b", True)})
+            if self.behaviour in PAIRING:
+                self.change({"Paired": ("b", True), "Bonded": ("b", True)})
+        elif member == "RemoveDevice":
+            self.remove_device()
+
+    def device(self):
+        """The properties of the device before a dial."""
+        return device(self.behaviour == "present") | {"Paired": ("b", self.behaviour == "known")}
+
+    def remove_device(self):
+        fields = {PATH: "/", INTERFACE: OBJECT_MANAGER, MEMBER: "InterfacesRemoved"}
+        self.send(SIGNAL, fields, ("o", DEVICE), ("as", ["org.bluez.Device1"]))
 
     def list_objects(self, call):
+        self.listings += 1
         if self.behaviour == "refuse":
             self.fail(call, "AccessDenied", BUS)
         elif self.behaviour == "end":
@@ -226,17 +270,48 @@ class FakeBluetoothd:
         elif self.behaviour != "hang":
             if self.behaviour == "leave":
                 self.give_up_name()
-            self.reply(call, ("a{oa{sa{sv}}}", objects(self.behaviour in ("deaf", "absurd"))))
+            self.reply(call, ("a{oa{sa{sv}}}", self.objects()))
+            if self.behaviour == "hidden" and self.listings == 2:
+                self.change({"RSSI": ("n", -39)})
+
+    def objects(self):
+        """What bluetoothd lists now."""
+        adapter = {
+            "Powered": ("b", True), "Address": ("s", "11:22:33:44:55:66"),
+            "Pairable": ("b", self.behaviour == "pairable")}
+        listed = {
+            ADAPTER: {
+                "org.bluez.Adapter1": adapter, "org.bluez.GattManager1": {},
+                "org.bluez.LEAdvertisingManager1": {}}}
+        has_device = (
+            self.behaviour in ("deaf", "absurd", "crowded", "known") + PAIRING
+            or self.behaviour.startswith("silent:")
+            or self.behaviour == "hidden" and self.listings > 1)
+        if has_device:
+            listed[DEVICE] = {"org.bluez.Device1": self.device()}
+        if self.behaviour == "twin":
+            other = {"Address": ("s", "AA:BB:CC:DD:EE:FF"), "Paired": ("b", True)}
+            listed[ADAPTER + "/dev_00_00_00_00_00_00"] = {"org.bluez.Device1": other}
+        if self.behaviour == "crowded":
+            for number in range(16):
+                other = ADAPTER + f"/dev_00_00_00_00_00_{number:02X}"
+                listed[other] = {"org.bluez.Device1": {"Connected": ("b", False)}}
+                listed |= parts(other, OTHER, [(OTHER, "read")] * 255)
+        elif has_device:
+            listed |= parts(DEVICE, SERVICE, STREAM)
+        return listed
 
     def give_up_name(self):
         fields = {PATH: "/org/freedesktop/DBus", INTERFACE: BUS, MEMBER: "NameOwnerChanged"}
         names = [("s", "org.bluez"), ("s", BLUETOOTHD), ("s", "")]
         self.send(SIGNAL, fields, *names, sender=BUS)
 
-    def add_device(self, is_paired):
+    def add(self, path, interfaces):
         fields = {PATH: "/", INTERFACE: OBJECT_MANAGER, MEMBER: "InterfacesAdded"}
-        interfaces = {"org.bluez.Device1": device(False) | {"Paired": ("b", is_paired)}}
-        self.send(SIGNAL, fields, ("o", DEVICE), ("a{sa{sv}}", interfaces))
+        self.send(SIGNAL, fields, ("o", path), ("a{sa{sv}}", interfaces))
+
+    def add_device(self, is_paired):
+        self.add(DEVICE, {"org.bluez.Device1": device(False) | {"Paired": ("b", is_paired)}})
 
     def open_stream(self):
         fields = {
@@ -255,21 +330,14 @@ def device(is_connected):
         "UUIDs": ("as", [SERVICE]), "Name": ("s", base64.urlsafe_b64encode(payload).decode())}
 
 
-def objects(has_device):
-    adapter = {"Powered": ("b", True), "Address": ("s", "11:22:33:44:55:66")}
-    listed = {
-        ADAPTER: {
-            "org.bluez.Adapter1": adapter, "org.bluez.GattManager1": {},
-            "org.bluez.LEAdvertisingManager1": {}}}
-    if has_device:
-        service = DEVICE + "/service0001"
-        listed[DEVICE] = {"org.bluez.Device1": device(False)}
-        listed[service] = {"org.bluez.GattService1": {"UUID": ("s", SERVICE)}}
-        for name, uuid, flag in [
-                ("/char0002", TO_LISTENER, "write-without-response"), ("/char0005", TO_DIALER, "notify")]:
-            listed[service + name] = {
-                "org.bluez.GattCharacteristic1": {"UUID": ("s", uuid), "Flags": ("as", [flag])}}
-    return listed
+def parts(path, service, characteristics):
+    """The objects of a device's service, and of the service's characteristics."""
+    service_path = path + "/service0001"
+    found = {service_path: {"org.bluez.GattService1": {"UUID": ("s", service)}}}
+    for number, (uuid, flag) in enumerate(characteristics):
+        found[service_path + f"/char{number:04x}"] = {
+            "org.bluez.GattCharacteristic1": {"UUID": ("s", uuid), "Flags": ("as", [flag])}}
+    return found
 
 
 def say(line):
