@@ -92,8 +92,7 @@ package actor Bluetoothd {
     var owner: String? { session?.owner }
     /// Why libsystemd, and so bluetoothd, cannot be used; nil if libsystemd is loaded.
     package static var loadFailure: DiscoveryError? { Bus.loadFailure }
-    /// Why bluetoothd has not listed its objects, although it runs; nil if it has listed them, or
-    /// does not run.
+    /// Why bluetoothd has not listed its objects; nil if it has listed them, or does not run.
     package var listingFailure: DiscoveryError? { session?.listingFailure }
     /// The process ID of bluetoothd; nil when it does not run, or the bus does not report it.
     package var processID: Int? { get async { await session?.processID(isolation: self) } }

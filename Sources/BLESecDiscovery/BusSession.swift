@@ -21,7 +21,7 @@ final class BusSession {
     /// earlier bluetoothd means nothing.
     private var listedName: String?
     /// Why the last ended attempt to list bluetoothd's objects has failed. Nil if that attempt has
-    /// succeeded, if none has ended yet, or if bluetoothd is not known to run.
+    /// succeeded, if none has ended yet, or if bluetoothd does not run.
     private(set) var listingFailure: DiscoveryError?
     private var retry: LoopTimer?
     /// When bluetoothd was last asked to list its objects.

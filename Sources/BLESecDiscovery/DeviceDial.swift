@@ -38,7 +38,7 @@ package actor DeviceDial {
 
     /// Whether a failure of the dial removes the device even if it is paired by then: it was not
     /// paired before, and this dial has made the link.
-    nonisolated var removesPairedDevice: Bool { !wasPaired && !wasConnected }
+    package nonisolated var removesPairedDevice: Bool { !wasPaired && !wasConnected }
 
     /// The device is paired now.
     func paired() { onPairing.take()?() }

@@ -129,13 +129,17 @@ struct PeerMemory: Sendable {
     var rememberedKey: PeerKey? { boundKey.withLock { $0 }.map { PeerKey(fingerprint: $0) } }
 
     /// With `--remember`, the same policy for only the peer that has the name, if any has it. A name
-    /// that had a key already, or that this command has bound, has to keep its key: without it,
+    /// that this command has ever found with a key, or has bound, has to keep its key: without it,
     /// nobody is accepted, because another process has forgotten the peer.
     func restricting(_ policy: TrustPolicy) -> TrustPolicy {
         guard let folder, let name else { return policy }
         return policy.requiring { claimed throws(ChannelError) in
-            let known = boundKey.withLock { $0 }
             let stored = try folder.knownPeers.key(named: name)
+            // Another command may have bound the name.
+            let known = boundKey.withLock { key in
+                key = key ?? stored
+                return key
+            }
             if let known, stored != known { return .refuse(Self.forgotten(name, known).reason) }
             guard let stored, stored != claimed.fingerprint else { return .admit }
             return .refuse("`\(name)` is the name of \(stored), and not of this peer")
@@ -182,7 +186,14 @@ struct PeerMemory: Sendable {
     /// - Throws: when the name cannot be stored, or was forgotten meanwhile. If only the address
     ///   cannot be stored, the failure is reported and ignored, since the channel works.
     func remember(_ peer: PeerIdentity?, at endpoint: Endpoint?) throws(ChannelError) {
-        guard let folder, let key = peer?.fingerprint else { return }
+        guard let folder else { return }
+        guard let key = peer?.fingerprint else {
+            guard let name else { return }
+            throw ChannelError(
+                .untrusted,
+                "the peer proves no key, so it cannot be remembered as `\(name)`: use a protocol in "
+                    + "which it does")
+        }
         if let name { try bind(name, to: key, in: folder) }
         guard let endpoint = endpoint?.absolute else { return }
         let text = "\(endpoint) \(endpoint.addressType.rawValue)"

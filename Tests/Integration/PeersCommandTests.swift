@@ -527,6 +527,44 @@ extension Integration {
             }
         }
 
+        @Test("a listener that has found its name in use accepts nobody once the name is forgotten")
+        func forgottenNameOfOtherCommand() throws {
+            let pair = try ToolPair()
+            let state = pair.folder.file("state")
+            let listener = try pair.listen(
+                ["--remember", "anna", "--keep", "--state", state], trust: ["--anyone"])
+            // Another command binds the name.
+            try #require(unsafe mkdir(state, 0o700) == 0 || errno == EEXIST)
+            pair.folder.write("state/known_peers", "anna \(pair.listenerKey)\n")
+            let named = try pair.connect().wait(whileServing: [listener])
+            #expect(named.status == 69, "\(named.errors)")
+            let forgotten = try Tool.run("peers", "forget", "anna", "--yes", "--state", state)
+            #expect(forgotten.status == 0, "\(forgotten.errors)")
+            let unnamed = try pair.connect().wait(whileServing: [listener])
+            #expect(unnamed.status == 69, "\(unnamed.errors)")
+            listener.signal(SIGTERM)
+            let outcome = try listener.wait()
+            #expect(outcome.output == [])
+            for words in ["`anna` is the name of ", "`anna` was the name of "] {
+                #expect(outcome.errors.contains(words), "\(outcome.errors)")
+            }
+        }
+
+        @Test("a peer that proves no key cannot be remembered")
+        func withoutKey() throws {
+            let pair = try ToolPair()
+            let `protocol` = ["--protocol", "Noise_NN_25519_ChaChaPoly_SHA256"]
+            let listener = try pair.listen(
+                ["--remember", "anna", "--state", pair.folder.file("state")] + `protocol`,
+                trust: ["--anyone"])
+            let dialer = try pair.connect(
+                `protocol`, trust: ["--anyone"], input: .bytes(Array("secret".utf8)))
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes[0].status == 77, "\(outcomes[0].errors)")
+            #expect(outcomes[0].errors.contains("cannot be remembered as `anna`"))
+            #expect(outcomes[0].output == [])
+        }
+
         @Test(
             "a chat that loses a peer that was forgotten takes no line of it, and does not remember it again",
             arguments: [false, true])

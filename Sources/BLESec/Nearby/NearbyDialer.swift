@@ -171,6 +171,12 @@ actor NearbyDialer {
             try? await loop.sleep(for: wait)
         }
         let isCollision = collidedAddresses.remove(candidate.address) != nil
+        if let dial = dials[candidate], let device = dial.device, dial.isPaired,
+            !links.contains(candidate.address), device.removesPairedDevice
+        {
+            // The link is gone, but the device has to be removed.
+            hasMadeLink(to: candidate.address, device)
+        }
         let isRemoved = await release(candidate.address)
         await dials[candidate]?.device?.end()
         let dial = dials.removeValue(forKey: candidate)
@@ -182,7 +188,7 @@ actor NearbyDialer {
         if error.code == .cancelled {
             report(.dialCancelled(candidate))
             policy.dialCancelled(candidate)
-        } else if isCollision, policy.dialCollided(candidate) {
+        } else if isCollision, dial?.isPaired != true, policy.dialCollided(candidate) {
             // `run()` below dials the candidate again at once.
         } else {
             // The PSM is forgotten, because another program may listen on it by now.
@@ -249,13 +255,13 @@ actor NearbyDialer {
                 until: deadline, mayEnd: { await !self.isUsed(address) })
             if makesLink { hasMadeLink(to: address, dial) }
         } catch {
-            if error.code == .collision {
+            if dials[candidate]?.isPaired ?? false {
+                // Even if the link is gone, the device has to be removed.
+                hasMadeLink(to: address, dial)
+            } else if error.code == .collision {
                 collidedAddresses.insert(address)
             } else if await hasLink(to: address) {
                 try await connectFailed(to: address, dial, error)
-            } else if dials[candidate]?.isPaired ?? false {
-                // The link is gone, but the device has to be removed.
-                hasMadeLink(to: address, dial)
             }
             throw ChannelError(discovery: error).during(.connecting)
         }

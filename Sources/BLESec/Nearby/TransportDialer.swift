@@ -62,7 +62,8 @@ final class TransportDialer {
             do throws(DiscoveryError) {
                 try await device.waitForServices(until: delay)
             } catch {
-                guard error.code == .timedOut else {
+                // If the link was lost, the kernel makes another one for the channel.
+                guard error.code != .cancelled else {
                     throw ChannelError(discovery: error).during(.connecting)
                 }
             }

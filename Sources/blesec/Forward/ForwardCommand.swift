@@ -43,8 +43,8 @@ enum ForwardCommand {
             "Two commands with the same key end each other's connections to a peer again and again: "
                 + "give all pairs and all targets to one command, or make a key for each.",
             "The command ends with Ctrl-C. --peer names the peer to accept, and so does --remember "
-                + "with a name that is known. With --anyone, the first peer that connects is the "
-                + "only peer until the command ends.",
+                + "with a name that is known. With --anyone, or with several --peer, the first peer "
+                + "that connects is the only peer until the command ends.",
             "A connection that cannot be carried is reported on standard error. With --json, this is "
                 + "an object: `event` is forward-failed, forward-refused if the peer asked for a "
                 + "target that is not allowed, or forward-waiting if too many connections are "
