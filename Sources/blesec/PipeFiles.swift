@@ -16,8 +16,9 @@ final class InputFile: Sendable {
 
     /// Opens the file. `sent` says how far earlier runs have sent it; nil if there were none.
     ///
-    /// - Throws: `badKey` when the file is not the file of `sent`, or has fewer bytes than were
-    ///   sent; also when everything was queued before (`isFinished`) and the file now has more bytes.
+    /// - Throws: the error for a file that cannot be read; `configuration` when it is no regular file;
+    ///   `badKey` when the file is not the file of `sent`, or has fewer bytes than were sent; also
+    ///   when everything was queued before (`isFinished`) and the file now has more bytes.
     init(_ path: String, _ sent: FileNote?, isFinished: Bool) throws(ChannelError) {
         self.path = path
         // With O_NONBLOCK, opening a FIFO does not wait for a writer.
@@ -31,8 +32,8 @@ final class InputFile: Sendable {
         if isFinished, file.size != sent?.offset ?? 0 {
             throw ChannelError(
                 .badKey,
-                "the store says that everything was queued for sending, and \(path) has more bytes; "
-                    + "use another directory for another transfer")
+                "the store says that everything was queued for sending, but \(path) has other bytes "
+                    + "now; use another --store directory for another transfer")
         }
     }
 
@@ -73,8 +74,9 @@ final class OutputFile: Sendable {
     /// there were none; the bytes after that offset are removed.
     ///
     /// - Throws: `cannotCreate` when the file cannot be opened, or has bytes and no earlier run has
-    ///   used it; `noSuchFile` when the file of `written` is missing; `badKey` when the file is not
-    ///   the file of `written`, or has fewer bytes than `written` says.
+    ///   used it; `noSuchFile` when the file of `written` is missing; `configuration` when it is no
+    ///   regular file; `badKey` when the file is not the file of `written`, or has fewer bytes than
+    ///   `written` says; `inputOutput`.
     init(_ path: String, _ written: FileNote?) throws(ChannelError) {
         self.path = path
         let flags = O_RDWR | O_CLOEXEC | (written == nil ? O_CREAT : 0)
@@ -155,12 +157,14 @@ private struct RegularFile {
         guard let note else { return }
         guard note.inode == inode, [birth, device].contains(note.origin) else {
             throw ChannelError(
-                .badKey, "the store was used with another file than \(path); give that file")
+                .badKey,
+                "the store was used with another file, not with \(path); give the other one")
         }
         guard size >= note.offset else {
             throw ChannelError(
                 .badKey,
-                "\(path) has \(size) bytes, but \(note.offset) according to the store; restore it")
+                "\(path) has \(size) bytes, but \(note.offset) according to the store; restore the file"
+            )
         }
     }
 }

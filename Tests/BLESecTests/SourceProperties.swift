@@ -1,7 +1,8 @@
 import BLESecNoise
 
-/// What the specification says about each payload: the tables of Noise §7.7 (one-way and
-/// interactive patterns) and §18.2 (deferred patterns), in revision 34, copied and not computed.
+/// A pattern, and what the specification says about each of its payloads: the tables of Noise §7.7
+/// (one-way and interactive patterns) and §18.2 (deferred patterns), in revision 34, copied and not
+/// computed.
 ///
 /// Each payload has a direction, a source property and a destination property. After the bar come
 /// transport payloads. The tables list a transport payload only if its properties differ from

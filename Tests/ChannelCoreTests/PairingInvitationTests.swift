@@ -99,7 +99,7 @@ struct PairingInvitationTests {
         #expect(Self.refusal(made, other)?.contains("seen by someone else") == true)
         #expect(made.strangers == [other])
         made.close()
-        #expect(Self.refusal(made, first)?.contains("used already") == true)
+        #expect(Self.refusal(made, first)?.contains("used or withdrawn already") == true)
         #expect(Self.refusal(made, other) != nil)
     }
 

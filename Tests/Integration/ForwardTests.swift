@@ -127,7 +127,7 @@ extension Integration {
             let outcome = try dialer.wait(whileServing: [listener])
             #expect(outcome.status == 76, "\(outcome.errors)")
             #expect(
-                outcome.errors.hasSuffix("another command: run `blesec forward` on both sides\n"),
+                outcome.errors.hasSuffix("another command; run `blesec forward` on both sides\n"),
                 "\(outcome.errors)")
             listener.signal(SIGKILL)
             _ = try listener.wait()

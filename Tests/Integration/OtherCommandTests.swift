@@ -32,7 +32,7 @@ extension Integration {
             #expect(outcome.status == 76, "\(outcome.errors)")
             #expect(
                 outcome.errors.contains(
-                    "another command: run `blesec send` on one side and `blesec receive` on the "
+                    "another command; run `blesec send` on one side and `blesec receive` on the "
                         + "other\n"), "\(outcome.errors)")
             // The peer looks for a new link, and none comes.
             dialer.signal(SIGTERM)

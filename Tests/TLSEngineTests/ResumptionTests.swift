@@ -116,7 +116,7 @@ struct ResumptionTests {
         #expect(error == ChannelError(.untrusted, "") && error.reason.contains("is revoked"))
     }
 
-    @Test("a session whose peer's certificate has expired is not resumed")
+    @Test("after both certificates have expired, the ticket of a session establishes nothing")
     func expired() throws {
         _ = try establish()
         clock.withLock { $0 += 60 * 86_400 }

@@ -238,7 +238,7 @@ extension PeerConnection {
             let isClosed = machine.isClosed
             let result = lane.changeStreams { streams in
                 Result { () throws(Streams.Failure) in
-                    guard streams.isOpenForWriting(stream.handle) else { return nil }
+                    guard !streams.hasFinished(stream.handle) else { return nil }
                     return try streams.write(isClosed ? [] : rest, to: stream.handle)
                 } as Result<ArraySlice<UInt8>?, Streams.Failure>
             }

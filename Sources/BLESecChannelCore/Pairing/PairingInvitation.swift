@@ -7,7 +7,7 @@ package import BLESecPrimitives
 /// Its text is a URI (`docs/wire-format.md`, "Invitation"). Whoever has the text can pair with the
 /// inviter, once, until the invitation expires. So show the text, and do not send it.
 public final class PairingInvitation: Sendable {
-    /// How long an invitation may be valid: 1 second to 1 hour; 120 seconds by default.
+    /// How long an invitation may be valid: 1 second to 1 hour.
     public static let lifetimes: ClosedRange<Duration> = .seconds(1) ... .seconds(3_600)
     /// How long an invitation is valid by default: 120 seconds.
     public static let defaultLifetime: Duration = .seconds(120)
@@ -90,7 +90,7 @@ public final class PairingInvitation: Sendable {
     /// Whether this side has made the invitation.
     public var isOwn: Bool { deadline != nil }
 
-    /// The keys of peers that have proven that they have the secret, but not as the first.
+    /// The keys of peers that have proven that they have the secret after another key had proven it.
     /// Each key shows that someone else has seen the invitation. At most 16 are kept.
     public var strangers: Set<Fingerprint> { state.withLock { $0.strangers } }
 
@@ -106,7 +106,7 @@ public final class PairingInvitation: Sendable {
 
     /// The reason why nobody can pair with this side's invitation any more; nil while it is valid.
     package var refusal: String? {
-        if state.withLock({ $0.isClosed }) { return "the invitation was used already" }
+        if state.withLock({ $0.isClosed }) { return "the invitation was used or withdrawn already" }
         if let deadline, ContinuousClock.now >= deadline { return "the invitation has expired" }
         return nil
     }
@@ -200,10 +200,11 @@ public final class PairingInvitation: Sendable {
     ) throws(ChannelError) -> [UInt8] {
         guard let text = values.removeValue(forKey: name) else { throw bad("\(name) is missing") }
         // base64url has `-` and `_` in place of `+` and `/`.
-        let isBase64 = text.contains { $0 == "+" || $0 == "/" }
+        let hasStandardSigns = text.contains { $0 == "+" || $0 == "/" }
         let standard = String(
             text.map { $0 == "-" ? "+" : $0 == "_" ? "/" : $0 })
-        guard !isBase64, let bytes = Base64.decode(standard, padded: false), bytes.count == 32
+        guard !hasStandardSigns, let bytes = Base64.decode(standard, padded: false),
+            bytes.count == 32
         else { throw bad("\(name) is not 43 characters of base64url") }
         return bytes
     }
@@ -216,15 +217,15 @@ public final class PairingInvitation: Sendable {
 
     /// Whether the text is a UUID in lower case: 36 characters, or the four of a 16-bit UUID.
     private static func isUUID(_ text: String) -> Bool {
-        let digits = text.utf8.map { byte in
+        let isDigit = text.utf8.map { byte in
             (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
                 || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte)
         }
-        if digits.count == 4 { return digits.allSatisfy { $0 } }
-        guard digits.count == 36 else { return false }
+        if isDigit.count == 4 { return isDigit.allSatisfy { $0 } }
+        guard isDigit.count == 36 else { return false }
         let hyphens: Set = [8, 13, 18, 23]
         return text.utf8.enumerated().allSatisfy { index, byte in
-            hyphens.contains(index) ? byte == UInt8(ascii: "-") : digits[index]
+            hyphens.contains(index) ? byte == UInt8(ascii: "-") : isDigit[index]
         }
     }
 }

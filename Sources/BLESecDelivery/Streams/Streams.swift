@@ -14,7 +14,7 @@ package final class Streams {
     }
 
     /// Whether this side's key has the lower or the higher fingerprint. The lower side opens the
-    /// streams with even numbers. Without both fingerprints, the tokens are compared.
+    /// streams with even numbers. If a side has no fingerprint, the tokens are compared.
     package enum Order: Sendable { case lower, higher }
 
     private struct Stream {
@@ -38,9 +38,9 @@ package final class Streams {
         /// Whether the stream is lost, or each side has told the other that it is done receiving.
         var isOver: Bool { isLost || sending.isDone && receiving.hasToldDone }
 
-        /// Decides to which queues the caller has to add the stream, and marks the stream as being
-        /// in them: `controls` if `hasControl`, and the queue in `ready` for the priority `data`
-        /// unless that is nil. Also returns whether the stream is over.
+        /// Returns the queues to which the caller now has to add the stream, and marks the stream as
+        /// being in them: `hasControl` stands for `controls`, and `data` for the queue of this
+        /// priority in `ready`. Also returns whether the stream is over.
         mutating func joinQueues() -> (hasControl: Bool, data: FramePriority?, isOver: Bool) {
             guard !isOver else { return (false, nil, true) }
             guard isOpened else { return (false, nil, false) }
@@ -188,9 +188,9 @@ package final class Streams {
         return change(handle) { $0.sending.write(bytes) } ?? []
     }
 
-    /// False once the program has finished its direction; true for an unknown stream.
-    package func isOpenForWriting(_ handle: Handle) -> Bool {
-        streams[handle].map { !$0.sending.isFinished } ?? true
+    /// Whether the program has finished its direction; false for an unknown stream.
+    package func hasFinished(_ handle: Handle) -> Bool {
+        streams[handle]?.sending.isFinished ?? false
     }
 
     /// The code of the peer's `reset`; without a `reset`, that of its first `stop`; nil without
@@ -237,8 +237,8 @@ package final class Streams {
         return []
     }
 
-    /// Whether the peer's direction has ended without reaching its regular end, so that a read
-    /// throws once the bytes that have arrived are read.
+    /// Whether the stream is lost, or the peer has reset its direction. A read then throws once the
+    /// bytes that have arrived are read, unless they are everything up to the regular end.
     package func hasFailedReading(_ handle: Handle) -> Bool {
         guard let stream = streams[handle] else { return true }
         return stream.isLost || stream.receiving.resetCode != nil
@@ -305,7 +305,7 @@ package final class Streams {
 
     /// Whether all streams are over.
     var isOver: Bool { handles.isEmpty }
-    /// Whether this side has a stream that the peer has not been told of.
+    /// Whether `open` of a stream of this side is still to be sent, or to be sent again, on this link.
     var hasUnopened: Bool { openedCount < ownCount }
     private var canSendOpen: Bool { openedCount < min(ownCount, peerLimit) }
 
@@ -330,8 +330,8 @@ package final class Streams {
         // Sorted, so that the order of what this side sends does not depend on the dictionary.
         for (number, handle) in handles.sorted(by: { $0.key < $1.key }) where order != nil {
             guard streams[handle]?.isOpened == true else { continue }
-            // The summary may tell the peer that this side is done with the stream. The stream may
-            // then be over.
+            // Through `change`, since the summary may tell the peer that this side is done with the
+            // stream, which may then be over.
             if let progress = change(handle, { $0.receiving.summary() }) {
                 summary.entries.append(StreamSummary.Entry(id: id(number), progress))
             }
@@ -429,7 +429,7 @@ package final class Streams {
         _ summary: StreamSummary, from peer: Identifier, token: Identifier, _ order: Order
     ) throws(DeliveryError) {
         guard (1...StreamRecord.greatestOffset).contains(summary.window) else {
-            throw .violation("a window of streams that is empty")
+            throw .violation("a window of streams that is empty or too large")
         }
         // Fields that belong to another instance of this side have no meaning.
         let isShared = summary.peerToken == token
@@ -485,8 +485,8 @@ package final class Streams {
         touch(handle)
     }
 
-    /// Records that the peer has received this side's `resume`. Any record that follows the peer's
-    /// own `resume` shows it.
+    /// Notes that the peer has received this side's `resume`, which any record after the peer's own
+    /// `resume` shows.
     func markOwnResumeAsReceived() { hasPeerReceivedResume = true }
 
     /// Ends all streams, because the peer or this side has begun a new instance. Streams of which no

@@ -8,7 +8,8 @@ struct Forwarder: Sendable {
     let connection: PeerConnection
     /// The targets that the peer may reach here, by their descriptions.
     let allowed: [String: ForwardTarget]
-    /// The places of the connections from here, and of those from the peer.
+    /// The places of the connections that this side forwards to the peer, and of those that the peer
+    /// forwards to here.
     private let ownPlaces, peerPlaces: ForwardPlaces
 
     init(connection: PeerConnection, allowed: [String: ForwardTarget]) {
@@ -102,15 +103,17 @@ struct Forwarder: Sendable {
             guard let socket = try await dial(target, for: stream) else { return }
             await Splice(socket: socket, stream: stream).run()
         } catch {
-            // This side's end has cancelled the dial, so it says nothing about the target.
+            // The dial was cancelled because this command ends, so the error says nothing about the
+            // target.
             guard error.code != .cancelled else { return await Self.refuse(stream, .broken) }
             Self.note("forward-failed", "\(error)", "\(target)", at: -1)
             await Self.refuse(stream, .notReached)
         }
     }
 
-    /// Connects to the target. Returns nil if the peer gives up its direction before, or the stream
-    /// is lost. If the peer only takes no more bytes, the target still has to get those of the peer.
+    /// Connects to the target. Returns nil if the peer resets its direction, or the stream is lost,
+    /// before the target has answered. A `stop` of the peer does not end the dial, since the target
+    /// still has to get the peer's bytes.
     private func dial(
         _ target: ForwardTarget, for stream: PeerConnection.Stream
     ) async throws(LinkError) -> ForwardedSocket? {
@@ -138,7 +141,7 @@ struct Forwarder: Sendable {
         return try result?.get()
     }
 
-    /// Reports why a connection to a target is not carried.
+    /// Reports an event of forwarding, with the target if it concerns one.
     private static func note(
         _ event: String, _ reason: String, _ target: String?, at level: Int = 0
     ) {
@@ -154,15 +157,15 @@ struct Forwarder: Sendable {
         for await stream in connection.incomingStreams { await refuse(stream, .notAllowed) }
     }
 
-    /// Waits for a message of the peer, and returns an error, since the command that belongs to
-    /// `command` sends none. Returns nil when no message can come, or when the task is cancelled.
+    /// Waits for a message of the peer, and returns an error with `advice`, since the peer should run
+    /// a command that sends none. Returns nil when no message can come, or when the task is cancelled.
     static func awaitMessage(
-        on connection: PeerConnection, _ command: String
+        on connection: PeerConnection, _ advice: String
     ) async -> ChannelError? {
         guard (try? await connection.receive()) != nil else { return nil }
         return ChannelError(
             .protocolViolation,
-            "the peer has sent a message, so it runs another command: \(command)")
+            "the peer has sent a message, so it runs another command; \(advice)")
     }
 
     private static func refuse(_ stream: PeerConnection.Stream, _ reason: Reason) async {

@@ -121,8 +121,8 @@ extension Laboratory {
                     return total
                 }
                 dialed.keepsQueueShort = true
-                // The link learns how large a short queue's buffer must be from the SDUs that it
-                // sends, so it has to send some first.
+                // From the SDUs that it sends, the link learns how large a short queue's buffer must
+                // be. So it has to send some first.
                 async let first = accepted.exchange(receiving: 65_536)
                 try await dialed.exchange(sending: [UInt8](repeating: 2, count: 65_536), sdu: sdu)
                 try #expect(await first.count == 65_536)
