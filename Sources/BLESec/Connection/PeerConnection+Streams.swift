@@ -293,7 +293,7 @@ extension PeerConnection {
             case nil: break
             }
             if machine.isClosed { throw machine.closedError }
-            try await stream.waiting.wait(for: .stream, on: self) {
+            try await stream.waiting.wait(for: .end, on: self) {
                 lane.changeStreams { $0.writeResult(stream.handle) } != nil || machine.isClosed
             }
         }
@@ -303,7 +303,7 @@ extension PeerConnection {
         guard let lane else { return }
         while !machine.isClosed, !lane.changeStreams({ $0.hasFailedReading(stream.handle) }) {
             do throws(ChannelError) {
-                try await stream.waiting.wait(for: .stream, on: self) {
+                try await stream.waiting.wait(for: .end, on: self) {
                     lane.changeStreams { $0.hasFailedReading(stream.handle) } || machine.isClosed
                 }
             } catch {
@@ -328,15 +328,20 @@ extension PeerConnection {
         heardFromLane()
     }
 
-    /// Wakes the tasks that wait for these streams.
+    /// Wakes the tasks that wait for these streams, those that wait for the end of a direction only
+    /// if one has ended.
     func wake(_ handles: [Streams.Handle]) {
-        for handle in handles { streams[handle]?.stream?.waiting.wakeAll() }
+        for handle in handles {
+            guard let stream = streams[handle]?.stream else { continue }
+            stream.waiting.wake(.stream)
+            if lane?.changeStreams({ $0.hasEnd(handle) }) ?? true { stream.waiting.wake(.end) }
+        }
     }
 
     /// Wakes the tasks that wait for any stream, because the connection is closed.
     func wakeAllStreams() {
         waiting.wake(.stream)
-        wake(Array(streams.keys))
+        for reference in streams.values { reference.stream?.waiting.wakeAll() }
     }
 
     /// A stream that the program may have dropped.

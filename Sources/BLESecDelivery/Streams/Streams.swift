@@ -244,6 +244,12 @@ package final class Streams {
         return stream.isLost || stream.receiving.resetCode != nil
     }
 
+    /// Whether it is decided if the peer's program takes everything that was written, or the peer's
+    /// direction has failed.
+    package func hasEnd(_ handle: Handle) -> Bool {
+        writeResult(handle) != nil || hasFailedReading(handle)
+    }
+
     /// Whether ``read(_:atMost:)`` would return bytes or nil, or throw.
     package func canRead(_ handle: Handle) -> Bool {
         guard let stream = streams[handle] else { return true }
