@@ -36,8 +36,8 @@ package actor DeviceDial {
         self.onPairing = wasPaired ? nil : onPairing
     }
 
-    /// Whether a failure of the dial removes the device even if it is paired by then: it was not
-    /// paired before, and this dial has made the link.
+    /// Whether a failure of the dial removes the device even if it is paired by then: when the dial
+    /// began, it was not paired and had no link.
     package nonisolated var removesPairedDevice: Bool { !wasPaired && !wasConnected }
 
     /// The device is paired now.
@@ -52,11 +52,10 @@ package actor DeviceDial {
         let advice = "decline when you are asked whether to pair"
         let outcome =
             isRemoved
-            ? ", and was removed from bluetoothd: \(advice)"
-            : ": \(advice); `bluetoothctl devices Paired` shows whether it is still paired"
+            ? "and was removed from bluetoothd: \(advice)"
+            : "but blesec uses no such pairing: \(advice); `bluetoothctl devices Paired` shows "
+                + "whether it is still paired"
         return DiscoveryError(
-            .pairing,
-            "\(device.address) has asked for Bluetooth pairing, which blesec does not use\(outcome)"
-        )
+            .pairing, "\(device.address) was paired over Bluetooth during the dial, \(outcome)")
     }
 }

@@ -39,9 +39,8 @@ package struct RemoteDevice: Sendable {
     ///
     /// - Parameter onPairing: called on the loop, at most once and only until the dial ends, if the
     ///   device was not paired, and is paired now.
-    /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
-    ///   ``DiscoveryError/Code/unreachable`` when bluetoothd no longer knows the device,
-    ///   ``DiscoveryError/Code/timedOut`` at the deadline.
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device, or
+    ///   bluetoothd no longer knows it; ``DiscoveryError/Code/timedOut`` at the deadline.
     package func beginDial(
         until deadline: MonotonicTime, onPairing: @escaping @Sendable () -> Void
     ) async throws(DiscoveryError) -> DeviceDial {

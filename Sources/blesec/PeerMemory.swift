@@ -124,8 +124,8 @@ struct PeerMemory: Sendable {
         return unsafe isKnown && access(folder.identityPath, F_OK) == 0 ? folder.identityPath : nil
     }
 
-    /// The key that the name to remember had when this command began, or that this command has
-    /// stored under the name; nil if there is none yet.
+    /// The key that this command has first found under the name to remember, or has stored there;
+    /// nil if there is none yet.
     var rememberedKey: PeerKey? { boundKey.withLock { $0 }.map { PeerKey(fingerprint: $0) } }
 
     /// With `--remember`, the same policy for only the peer that has the name, if any has it. A name

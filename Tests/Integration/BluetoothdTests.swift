@@ -152,7 +152,7 @@ extension Integration {
             let dialer = try startDialer(pair)
             let line = try dialer.line("blesec: no channel with ", whileServing: [bluetoothd])
             #expect(
-                line.contains("has asked for Bluetooth pairing, which blesec does not use"),
+                line.contains("was paired over Bluetooth during the dial"),
                 "\(line)")
             #expect(line.contains(", and was removed from bluetoothd: ") == isRemoved, "\(line)")
             dialer.signal(SIGTERM)

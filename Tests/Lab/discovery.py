@@ -331,7 +331,7 @@ class DiscoveryTests(LabTests):
             f"service:{SERVICE}", *self.pin("stranger"), "--timeout", "90", adapter=adapter)
         peer.line("paired", within=60)
         line = ""
-        while "has asked for Bluetooth pairing, which blesec does not use" not in line:
+        while "was paired over Bluetooth during the dial" not in line:
             line = dialer.line("blesec: no channel with C3:BB:00:00:00:02 (random): ")
         dialer.process.send_signal(signal.SIGINT)
         self.assertEqual(dialer.status(30), 130, dialer.lines)

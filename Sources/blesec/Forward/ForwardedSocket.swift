@@ -93,6 +93,8 @@ actor ForwardedSocket {
     func finish() {
         hasFinished = true
         _ = link.halfClose()
+        // From now on, ``discardInput()`` has a limit.
+        waiting.wake(.message)
     }
 
     // MARK: - A program whose bytes nobody takes
@@ -130,8 +132,10 @@ actor ForwardedSocket {
             }
             link.wantsRead = true
             defer { link.wantsRead = false }
+            let nextCheck =
+                hasFinished ? now.advanced(by: Self.drainCheckInterval) : .distantFuture
             let isCancelled = await waiting.wait(
-                for: .message, until: now.advanced(by: Self.drainCheckInterval), isolation: self
+                for: .message, until: nextCheck, isolation: self
             ) { discardsNoMore }
             if isCancelled { return }
         }
