@@ -388,7 +388,7 @@ extension Integration {
             let dialer = try chat("dialer", [])
             _ = try dialer.line("channel ready: ", whileServing: [listener])
             _ = try listener.line(#"{"event": "state", "state": "connected""#)
-            dialer.signal(SIGSTOP)
+            dialer.stop()
             listener.send(Array("late\n".utf8))
             _ = try listener.line(
                 #"{"event": "state", "state": "backing-off", "code": "timed-out""#)

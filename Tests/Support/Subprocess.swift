@@ -107,6 +107,13 @@ internal import Glibc
     /// process ID.
     public func signal(_ number: Int32) { if status == nil { kill(process, number) } }
 
+    /// Stops the program, and returns when all its threads are stopped, or the program has ended.
+    public func stop() {
+        signal(SIGSTOP)
+        let events = WSTOPPED | WEXITED | WNOWAIT
+        while waitid(P_PID, id_t(process), nil, events) < 0, errno == EINTR {}
+    }
+
     /// Waits for a line of standard error that begins with `prefix`, and returns the first such
     /// line.
     public func line(_ prefix: String, whileServing others: [Subprocess] = []) throws -> String {
