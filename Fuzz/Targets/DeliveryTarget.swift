@@ -278,7 +278,7 @@ private struct StreamProgram {
     private mutating func write(
         _ endpoint: inout DeliveryEndpoint, _ handle: Streams.Handle, _ count: Int
     ) {
-        guard var use = uses[handle], endpoint.streams.isOpenForWriting(handle) else { return }
+        guard var use = uses[handle], !endpoint.streams.hasFinished(handle) else { return }
         let bytes = (0..<count).map { UInt8(truncatingIfNeeded: use.writtenCount + $0) }
         guard let rest = try? endpoint.streams.write(bytes[...], to: handle) else { return }
         use.writtenCount += count - rest.count
@@ -307,7 +307,7 @@ private struct StreamProgram {
     }
 
     private mutating func finish(_ endpoint: inout DeliveryEndpoint, _ handle: Streams.Handle) {
-        guard endpoint.streams.isOpenForWriting(handle) else { return }
+        guard !endpoint.streams.hasFinished(handle) else { return }
         endpoint.streams.finish(handle)
         uses[handle]?.isFinished = true
     }
