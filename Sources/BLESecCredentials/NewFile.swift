@@ -79,7 +79,24 @@ package enum NewFile {
             unsafe unlink(temporary)
             throw cannotCreate(path, number)
         }
-        try synchronizeDirectory(of: path)
+        do throws(ChannelError) {
+            try synchronizeDirectory(of: path)
+        } catch {
+            throw ChannelError(
+                .cannotCreate,
+                "\(path) has its new content, but may lose it when the system stops: the folder "
+                    + "cannot be written to the disk", underlying: error.underlying)
+        }
+    }
+
+    /// Throws unless this user can create files in the directory of `path`.
+    static func requireDirectory(of path: String) throws(ChannelError) {
+        let found = directory(of: path)
+        var status = stat()
+        guard unsafe stat(found, &status) == 0, unsafe access(found, W_OK | X_OK) == 0 else {
+            throw cannotCreate(path, errno)
+        }
+        guard status.isDirectory else { throw cannotCreate(path, ENOTDIR) }
     }
 
     static func refuseIfPresent(_ path: String) throws(ChannelError) {

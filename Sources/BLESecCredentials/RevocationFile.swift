@@ -37,12 +37,20 @@ public final class RevocationFile: RevocationSource {
 
     /// The present revocations in the file; `now` is in seconds since 1970.
     ///
-    /// - Throws: the errors of ``init(_:authorities:)``, and `badKey` when a list is out of date.
-    ///   After any error the caller must accept no peer.
+    /// - Throws: the errors of ``init(_:authorities:)``; `badKey` when a list is out of date, or
+    ///   when the list of an authority is missing that the file had before: `authorities` is still
+    ///   accepted, and so would be what the missing list revokes. After any error the caller must
+    ///   accept no peer.
     public func current(at now: Int64) throws(ChannelError) -> RevocationList {
         var known = cache.withLock { $0 }
         if !ListFile.isUnchanged(path, since: known.version) {
+            let issuers = known.list.issuers
             known = try Self.read(path, authorities)
+            guard known.list.issuers.isSuperset(of: issuers) else {
+                throw .badKey(
+                    "\(path) has lost the revocation list of an authority that is still accepted: "
+                        + "put it back; if the authority has been removed, start the program again")
+            }
             cache.withLock { [known] in $0 = known }
         }
         do throws(ChannelError) {
@@ -60,12 +68,13 @@ public final class RevocationFile: RevocationSource {
         }
         // The DER form begins with the tag of a SEQUENCE, and no valid line of text does.
         let isDER = listing.text.first == 0x30
-        let parts = isDER ? Parts(lists: [listing.text]) : try Parts(listing.text, path)
+        let parts =
+            isDER ? RevocationParts(lists: [listing.text]) : try RevocationParts(listing.text, path)
         // A file with neither a list nor a fingerprint is refused: it may have been truncated.
         guard !parts.lists.isEmpty || !parts.keys.isEmpty else {
             throw .badKey(
-                "\(path) revokes nothing: a revocation list begins with \(Parts.begin), and a "
-                    + "revoked key with SHA256:")
+                "\(path) revokes nothing: a revocation list begins with \(RevocationParts.begin), "
+                    + "and a revoked key with SHA256:")
         }
         return try withPathInErrors(path) { () throws(ChannelError) in
             let list = try RevocationList(
@@ -76,7 +85,7 @@ public final class RevocationFile: RevocationSource {
 }
 
 /// The content of a revocation file: lists in DER form, and fingerprints of revoked keys.
-private struct Parts {
+struct RevocationParts: Sendable {
     static let begin = "-----BEGIN X509 CRL-----"
     private static let end = "-----END X509 CRL-----"
 
@@ -84,7 +93,7 @@ private struct Parts {
     var keys: [Fingerprint] = []
 }
 
-extension Parts {
+extension RevocationParts {
     /// Reads every line. An invalid line is an error, since it may be a damaged revocation.
     init(_ text: [UInt8], _ path: String) throws(ChannelError) {
         var block: [UInt8] = []

@@ -11,6 +11,8 @@ public struct RevocationList: Sendable {
 
     private let certificates: Set<Entry>
     private let keys: Set<Fingerprint>
+    /// The keys that have signed the lists.
+    package let issuers: Set<Fingerprint>
     /// The last second, in Unix time, in which all lists are up to date; `nil` without lists.
     public let expiry: Int64?
 
@@ -24,13 +26,16 @@ public struct RevocationList: Sendable {
         lists: [[UInt8]], keys: some Sequence<Fingerprint> = [], authorities: CertificateAuthorities
     ) throws(ChannelError) {
         var certificates: Set<Entry> = []
+        var issuers: Set<Fingerprint> = []
         var expiry: Int64?
         for der in lists {
             let list = try SignedRevocationList(der: der, issuers: authorities.certificates)
             certificates.formUnion(list.dates.keys.map { Entry(issuer: list.issuer, serial: $0) })
+            issuers.insert(list.issuer)
             expiry = min(expiry ?? .max, list.validity.upperBound)
         }
         self.certificates = certificates
+        self.issuers = issuers
         self.keys = Set(keys)
         self.expiry = expiry
     }

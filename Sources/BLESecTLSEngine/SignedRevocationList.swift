@@ -6,8 +6,8 @@ package struct SignedRevocationList: Sendable {
     /// The date on which the authority revoked each certificate, in seconds since 1970.
     package let dates: [SerialNumber: Int64]
     /// The list's CRL number, which counts the authority's lists; 0 if the list has no CRL number,
-    /// or one that does not fit into 64 bits.
-    package let number: UInt64
+    /// nil if the number is negative or does not fit into 64 bits.
+    package let number: UInt64?
     /// From the time when the authority wrote the list to the last second in which the list is up
     /// to date, in seconds since 1970.
     package let validity: ClosedRange<Int64>
@@ -93,14 +93,14 @@ package struct SignedRevocationList: Sendable {
         return false
     }
 
-    private static func number(of list: OpaquePointer) -> UInt64 {
+    private static func number(of list: OpaquePointer) -> UInt64? {
         guard let found = unsafe X509_CRL_get_ext_d2i(list, NID_crl_number, nil, nil) else {
             return 0
         }
         let integer = unsafe found.assumingMemoryBound(to: ASN1_INTEGER.self)
         defer { unsafe ASN1_INTEGER_free(integer) }
         var number: UInt64 = 0
-        return unsafe ASN1_INTEGER_get_uint64(&number, integer) == 1 ? number : 0
+        return unsafe ASN1_INTEGER_get_uint64(&number, integer) == 1 ? number : nil
     }
 
     private static func entries(

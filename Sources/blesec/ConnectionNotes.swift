@@ -97,7 +97,9 @@ final class ConnectionNotes: Sendable {
         switch status.state {
         case .connected:
             let peer = status.peer?.description ?? ""
-            Diagnostics.note("channel ready: \(status.protocolName ?? "") with \(peer)", "ready")
+            let uri = status.peer?.uri.map { ", \($0)" } ?? ""
+            Diagnostics.note(
+                "channel ready: \(status.protocolName ?? "") with \(peer)\(uri)", "ready")
         case .searching where hadChannel: Diagnostics.note("the link is gone\(reason)", "state")
         case .backingOff:
             let left = status.deadline?.duration(since: status.since) ?? .zero
@@ -122,6 +124,7 @@ final class ConnectionNotes: Sendable {
         if status.state == .connected {
             members.append(("protocol", .string(status.protocolName ?? "")))
             members.append(("peer", .string(status.peer?.description ?? "")))
+            if let uri = status.peer?.uri { members.append(("uri", .string(uri))) }
         }
         if let failure = status.failure {
             members += failure.members

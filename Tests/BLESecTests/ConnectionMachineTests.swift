@@ -143,6 +143,20 @@ struct ConnectionMachineTests {
         #expect(Set(fractions).count > 5, "each wait is a random fraction of the longest wait")
     }
 
+    @Test("a peer that is reached and whose handshakes fail is not out of range")
+    func reachedPeer() {
+        var connection = TimedMachine()
+        for _ in 0..<20 {
+            while connection.wait(.milliseconds(100)) != .attempt {
+                if connection.state != .searching { continue }
+                connection.reach(.dialing)
+                connection.reach(.handshaking)
+                connection.failAttempt()
+                #expect(connection.state == .backingOff)
+            }
+        }
+    }
+
     @Test("while every dial fails, the state is backing-off at first, and out-of-range within 90 s")
     func unreachable() {
         var connection = TimedMachine()

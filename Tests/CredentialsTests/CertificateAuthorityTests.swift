@@ -373,7 +373,7 @@ struct CertificateAuthorityTests {
             expectError(.noSuchFile, "newest copy of the list", revoke)
         }
         try replacing("ca.crl", with: []) {
-            expectError(.badKey, "is not one revocation list", revoke)
+            expectError(.badKey, "is not the authority's revocation list alone", revoke)
         }
         try replacing("issued/\(lamp.serial).pem", with: Array("hello".utf8)) {
             expectError(.badKey, "holds no certificate") { _ = try authority.certificates() }
@@ -410,6 +410,66 @@ struct CertificateAuthorityTests {
         let revoked = try authority.revoke(
             .file(folder.file("copy.pem")), passphrase: nil, now: now)
         #expect(revoked.serial == lamp.serial)
+    }
+
+    @Test("a list with other lines or lists is not replaced: their revocations would be lost")
+    func foreignLines() throws {
+        let authority = try make()
+        let lamp = try issue(authority, "lamp")
+        let door = try issue(authority, "door")
+        let own = try #require(folder.read("ca/ca.crl"))
+        for more in [Array("\(door.fingerprint) stolen\n".utf8), own] {
+            folder.write("ca/ca.crl", own + more)
+            expectError(.badKey, "is not the authority's revocation list alone") {
+                _ = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now)
+            }
+            #expect(folder.read("ca/ca.crl") == own + more)
+        }
+        folder.write("ca/ca.crl", Array("# the list of our lamps\n".utf8) + own)
+        _ = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now)
+        #expect(try authority.certificates().count { $0.state(at: now) == .revoked } == 1)
+    }
+
+    @Test("if the list's name is a symbolic link, the file to which it leads is replaced")
+    func linkedList() throws {
+        let authority = try make()
+        let lamp = try issue(authority, "lamp")
+        let place = folder.write("published.crl", try #require(folder.read("ca/ca.crl")))
+        let name = authority.revocationListPath
+        unsafe unlink(name)
+        try #require(unsafe symlink(place, name) == 0)
+        _ = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now)
+        #expect(try openssl("crl", "-in", place, "-noout", "-text").contains("\(lamp.serial)"))
+        var status = stat()
+        try #require(unsafe lstat(name, &status) == 0)
+        #expect(status.st_mode & S_IFMT == S_IFLNK)
+    }
+
+    @Test("a certificate of the future is listed so, and a clock after the end revokes nothing")
+    func otherClocks() throws {
+        let authority = try make(days: 400)
+        let later = now + 30 * 86_400
+        let lamp = try authority.issue(
+            SubjectURI("a:b"), days: 1, key: nil, to: folder.file("lamp"), passphrase: nil,
+            now: later)
+        #expect(lamp.state(at: now) == .future)
+        #expect(lamp.state(at: later) == .valid)
+        let list = folder.read("ca/ca.crl")
+        expectError(.badKey, "has expired on") {
+            _ = try authority.revoke(
+                .serial(lamp.serial), passphrase: nil, now: authority.expiry + 1)
+        }
+        #expect(folder.read("ca/ca.crl") == list)
+    }
+
+    @Test("a certificate that has no folder to go to is not recorded")
+    func missingFolder() throws {
+        let authority = try make()
+        expectError(.cannotCreate, "cannot be created: No such file or directory") {
+            _ = try issue(authority, "none/lamp")
+        }
+        folder.write("ca/issued/beef.pem", "a file that another program has put there")
+        #expect(try authority.certificates().isEmpty)
     }
 
     @Test("a revocation list is sorted by time of revocation, and within a second by serial number")

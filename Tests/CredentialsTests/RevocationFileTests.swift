@@ -106,6 +106,54 @@ struct RevocationFileTests {
         #expect(contains(try file.current(at: now), lamp))
     }
 
+    @Test("while the list of an accepted authority is missing that was there before, checks fail")
+    func lostList() throws {
+        _ = try CertificateAuthority.create(
+            folder.file("other"), name: nil, days: 400, passphrase: nil, now: now)
+        try revoke(lamp)
+        let own = try #require(folder.read("ca/ca.crl"))
+        let other = try #require(folder.read("other/ca.crl"))
+        let certificates = try ["ca/ca.pem", "other/ca.pem"].flatMap {
+            try #require(folder.read($0))
+        }
+        let path = folder.write("lists", own + other)
+        let file = try RevocationFile(
+            path,
+            authorities: CertificateFile.authorities(folder.write("authorities", certificates)))
+        _ = try file.current(at: now)
+        // Also a file of keys alone, as the first content of the file could be.
+        for rest in [other, own, Array("\(door.fingerprint)\n".utf8)] {
+            folder.write("lists", rest)
+            for _ in 0..<2 {
+                expectError(.badKey, "has lost the revocation list of an authority") {
+                    _ = try file.current(at: now)
+                }
+            }
+        }
+        folder.write("lists", other + own)
+        #expect(contains(try file.current(at: now), lamp))
+    }
+
+    @Test("a CRL number that cannot be counted up prevents a revocation, and the list stays")
+    func lastNumber() throws {
+        let config = configuration(
+            certificate: authority.certificatePath, key: folder.file("ca/ca.key"))
+        for number in ["FFFFFFFFFFFFFFFF", "010000000000000005"] {
+            folder.write("crlnumber", "\(number)\n")
+            _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("list"))
+            let list = try #require(folder.read("list"))
+            folder.write("ca/ca.crl", list)
+            expectError(.badKey, "CRL number") { try revoke(lamp) }
+            #expect(folder.read("ca/ca.crl") == list)
+        }
+        folder.write("crlnumber", "FFFFFFFFFFFFFFFE\n")
+        _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("ca/ca.crl"))
+        try revoke(lamp)
+        #expect(
+            try openssl("crl", "-in", authority.revocationListPath, "-noout", "-crlnumber")
+                .hasSuffix("FFFFFFFFFFFFFFFF\n"))
+    }
+
     @Test("a changed list takes effect at the next check")
     func reloads() throws {
         let file = try RevocationFile(authority.revocationListPath, authorities: authorities)

@@ -29,6 +29,21 @@ extension Integration {
             }
         }
 
+        @Test("a connection with --persist also reports the peer's URI, as text and as JSON")
+        func persistentURI() throws {
+            let listener = try pair.listen(["--persist"])
+            let dialer = try pair.connect(["--persist", "--json"])
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            #expect(
+                outcomes[0].errors.contains(
+                    "with \(pair.fingerprint(of: CertifiedPair.phone)), blesec://devices/phone\n"))
+            #expect(
+                outcomes[1].errors.contains(
+                    "\"peer\": \"\(pair.fingerprint(of: CertifiedPair.lamp))\", "
+                        + "\"uri\": \"blesec://devices/lamp\""))
+        }
+
         @Test("JSON output has separate members for the URI and the fingerprint")
         func json() throws {
             let listener = try pair.listen([])

@@ -65,7 +65,8 @@ final class ConnectionMachine {
     private(set) var hasPeerEnded = false
     /// The history of the channel in use; nil if there is none.
     private var currentHistory: ChannelHistory?
-    /// When the connection began, or when it last lost its channel.
+    /// When the connection began, when its last handshake began, or when it lost its channel,
+    /// whichever was last: since then, the peer was not reached.
     private var unreachedSince: MonotonicTime
 
     /// Makes a machine in the searching state; the caller must make the first attempt at once.
@@ -124,12 +125,13 @@ final class ConnectionMachine {
         if state == .searching, status.state == .outOfRange || status.state == .backingOff {
             return
         }
+        if state == .handshaking { unreachedSince = now }
         enter(state, now)
     }
 
     /// Records that a ``NearbyService`` has called off the dial whose state was reported last. The
-    /// search goes on. Its deadline counts from when the connection began or last lost its channel;
-    /// if that deadline has passed already, it is now.
+    /// search goes on. Its deadline counts from when the peer was last reached, or else from the
+    /// beginning; if that deadline has passed already, it is now.
     func dialCancelled(at now: MonotonicTime) {
         guard [.dialing, .opening, .handshaking].contains(status.state) else { return }
         enter(.searching, now)

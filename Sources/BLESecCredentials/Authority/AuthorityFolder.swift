@@ -98,10 +98,14 @@ struct AuthorityFolder: Sendable {
         if isNew { unsafe rmdir(path) }
     }
 
+    /// The serial numbers of the files that ``recordPath(of:)`` names.
     func serials() throws(ChannelError) -> [SerialNumber] {
         try Self.names(in: issuedPath).compactMap { name in
-            guard name.hasSuffix(".pem") else { return nil }
-            return SerialNumber(String(name.dropLast(".pem".count)))
+            guard name.hasSuffix(".pem"),
+                let serial = SerialNumber(String(name.dropLast(".pem".count))),
+                name == "\(serial).pem"
+            else { return nil }
+            return serial
         }
     }
 

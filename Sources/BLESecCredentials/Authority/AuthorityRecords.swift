@@ -54,11 +54,14 @@ struct AuthorityRecords: Sendable {
                 "\(path): no such file: put the newest copy of the list there, so that nothing "
                     + "revoked is forgotten")
         }
+        let parts = try RevocationParts(listing.text, path)
+        guard parts.lists.count == 1, parts.keys.isEmpty else {
+            throw .badKey(
+                "\(path) is not the authority's revocation list alone: keep revoked keys and other "
+                    + "lists in another file, which the devices get, since this one is replaced")
+        }
         return try withPathInErrors(path) { () throws(ChannelError) in
-            guard let list = CertificateFile.revocationList(listing.text) else {
-                throw .badKey("is not one revocation list in PEM form")
-            }
-            return try SignedRevocationList(der: list, issuers: [authority])
+            try SignedRevocationList(der: parts.lists[0], issuers: [authority])
         }
     }
 
@@ -67,7 +70,8 @@ struct AuthorityRecords: Sendable {
         try PEM.write(certificate, "CERTIFICATE", to: folder.recordPath(of: serial))
     }
 
-    /// Replaces the file of the revocation list; `list` is in DER form, the file in PEM form.
+    /// Replaces the file of the revocation list; `list` is in DER form, the file in PEM form. If
+    /// the name is a symbolic link, replaces the file to which it leads.
     func replaceRevocations(_ list: [UInt8]) throws(ChannelError) {
         let text = PEM.encode(list.span, label: "X509 CRL", preamble: "")
         guard text.count <= RevocationFile.maximumLength else {
@@ -76,7 +80,15 @@ struct AuthorityRecords: Sendable {
                 "\(folder.revocationListPath) is full: \(RevocationFile.maximumLength) bytes; make "
                     + "a new authority")
         }
-        try NewFile.replace(folder.revocationListPath, text.span, for: .everyone)
+        let path = try TrustedFile.open(folder.revocationListPath).path
+        try NewFile.replace(path, text.span, for: .everyone)
+    }
+
+    /// Makes certain that the list which ``revocations()`` returns stays the list when the system
+    /// stops: a process that was killed may have replaced the file, but not synchronized its name.
+    func synchronizeRevocations() throws(ChannelError) {
+        let path = try TrustedFile.open(folder.revocationListPath).path
+        try NewFile.synchronizeDirectory(of: path)
     }
 }
 

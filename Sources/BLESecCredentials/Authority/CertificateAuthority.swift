@@ -116,6 +116,7 @@ package struct CertificateAuthority: Sendable {
         let certificatePath = prefix + ".pem"
         let newKeyPath = prefix + ".key"
         let validity = try checkedValidity(days: days, from: now)
+        try NewFile.requireDirectory(of: certificatePath)
         try NewFile.refuseIfPresent(certificatePath)
         guard let keyPath else {
             try NewFile.refuseIfPresent(newKeyPath)
@@ -199,17 +200,29 @@ package struct CertificateAuthority: Sendable {
     /// already revoked, it keeps its first date.
     ///
     /// - Throws: `noSuchFile` for a serial number that was never issued; `badKey` for another
-    ///   authority's certificate, or when the recorded file was altered; `timedOut` when the list
-    ///   stays locked.
+    ///   authority's certificate, when the recorded file or the list was altered, or when the
+    ///   authority's certificate has expired at `now`; `timedOut` when the list stays locked.
     package func revoke(
         _ target: RevocationTarget, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> IssuedCertificate {
+        // Devices would take a list that such a clock has dated for a list from the future.
+        guard now < expiry else {
+            throw .badKey(
+                "\(folder.certificatePath) has expired on \(CalendarTime(expiry).text), if this "
+                    + "machine's clock is right")
+        }
         // The key is read before the lock is taken, since a person may have to type a passphrase.
         let key = try self.key(passphrase)
         let lock = try FileLock(folder.lockPath)
         let old = try records.revocations()
         var found = try certificate(target, old.dates)
-        guard found.revocation == nil else { return found }
+        guard found.revocation == nil else {
+            try records.synchronizeRevocations()
+            return found
+        }
+        guard let oldNumber = old.number, oldNumber < .max else {
+            throw .badKey("\(revocationListPath) has a CRL number after which there is no next one")
+        }
         var dates = old.dates
         dates[found.serial] = now
         let entries = dates.map { (serial: $0.key.der, date: $0.value) }.sorted {
@@ -218,8 +231,8 @@ package struct CertificateAuthority: Sendable {
         }
         let list = try key.signed(
             CertificateProfile.revocations(
-                entries, number: old.number &+ 1, issuer: certificate.subjectName,
-                validity: min(now, expiry)...expiry, key: key.subjectPublicKeyInfo))
+                entries, number: oldNumber + 1, issuer: certificate.subjectName,
+                validity: now...expiry, key: key.subjectPublicKeyInfo))
         try records.replaceRevocations(list)
         lock.release()
         found.revocation = now

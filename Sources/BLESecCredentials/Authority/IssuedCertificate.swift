@@ -3,7 +3,12 @@ package import BLESecTLSEngine
 
 /// A certificate that an authority issued.
 package struct IssuedCertificate: Sendable {
-    package enum State: String, Sendable { case valid, expired, revoked }
+    package enum State: String, Sendable {
+        case valid, expired, revoked
+        /// The validity begins later, for example because the certificate was issued while the
+        /// clock was ahead.
+        case future
+    }
 
     package let serial: SerialNumber
     /// The device's URI.
@@ -32,6 +37,7 @@ package struct IssuedCertificate: Sendable {
 
     package func state(at now: Int64) -> State {
         if revocation != nil { return .revoked }
+        if now < validity.lowerBound { return .future }
         return validity.upperBound < now ? .expired : .valid
     }
 

@@ -10,8 +10,9 @@ enum AuthorityListCommand {
         description: [
             "Prints a line for each certificate that the authority in DIR has issued, the oldest "
                 + "first. The line has the certificate's serial number, whether it is valid, "
-                + "expired or revoked, when it expires or was revoked, the fingerprint of its key, "
-                + "and its URI. The command does not need the authority's key."
+                + "expired, revoked or, if its validity has not begun, future, when it expires or "
+                + "was revoked, the fingerprint of its key, and its URI. The command does not need "
+                + "the authority's key."
         ],
         examples: [
             "blesec ca list ~/ca": "List all certificates.",
