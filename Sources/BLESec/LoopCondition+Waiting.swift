@@ -8,10 +8,13 @@ extension LoopCondition {
     /// Another task may run before the caller continues. So the caller must check the condition
     /// again if another task can make it untrue.
     func wait(
-        for event: LoopEvent, on actor: isolated (any Actor), until isTrue: () -> Bool
+        for event: LoopEvent, number: UInt64 = 0, on actor: isolated (any Actor),
+        until isTrue: () -> Bool
     ) async throws(ChannelError) {
         while !isTrue() {
-            guard await wait(for: event, isolation: actor, unless: isTrue) else { continue }
+            let isCancelled = await wait(
+                for: event, number: number, isolation: actor, unless: isTrue)
+            guard isCancelled else { continue }
             throw .waitCancelled
         }
     }

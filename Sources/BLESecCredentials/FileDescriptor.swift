@@ -4,6 +4,10 @@ internal import Glibc
 
 /// An open file, closed when the value ends.
 struct FileDescriptor: ~Copyable {
+    /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. It opens a file even
+    /// without permission to read it. With `O_NOFOLLOW`, it opens a symbolic link itself.
+    static let pathFlag: Int32 = 0o1000_0000
+
     let number: Int32
 
     /// Opens `path`, close-on-exec; returns nil on an error, which is in `errno`. A relative path

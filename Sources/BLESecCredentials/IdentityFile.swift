@@ -90,10 +90,15 @@ public enum IdentityFile {
 
     /// Makes the missing directories above a new identity's file, with mode 0700, if the nearest
     /// existing one belongs to this user. Refuses a directory in which ``load(_:passphrase:)``
-    /// would refuse the file.
+    /// would refuse the file, and a path that can only name a directory.
     ///
     /// - Throws: `cannotCreate`; `badKey` as ``load(_:passphrase:)`` does.
     package static func prepareDirectory(of path: String) throws(ChannelError) {
+        guard !["", ".", ".."].contains(NewFile.name(of: path)) else {
+            throw ChannelError(
+                .cannotCreate,
+                "\(path) is the path of a folder, and not of a file: add a name for the file")
+        }
         try NewFile.makeDirectories(above: path)
         try TrustedFile.requireDirectory(of: path)
     }

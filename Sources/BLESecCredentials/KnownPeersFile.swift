@@ -148,6 +148,8 @@ public final class KnownPeersFile: TrustStore {
             }
             text = ListFile.text(of: lines)
             try requireRoom(for: text)
+            // A file of pairings that cannot be read stops the command before the name changes.
+            if newName != name { _ = try pending.peers() }
             return true
         }
         // Without this, a pairing that is not complete would stay under the old name, and removing

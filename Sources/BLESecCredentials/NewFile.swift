@@ -160,16 +160,30 @@ package enum NewFile {
                 throw cannotCreate(path, number)
             }
             try makeDirectory(parent)
-            guard unsafe mkdir(path, 0o700) == 0 || errno == EEXIST else {
-                throw cannotCreate(path, errno)
+            guard unsafe mkdir(path, 0o700) == 0 else {
+                guard errno == EEXIST else { throw cannotCreate(path, errno) }
+                return
             }
         }
         do throws(ChannelError) {
+            try restoreMode(ofDirectory: path)
             try synchronizeDirectory(of: path)
         } catch {
             // The next call would otherwise take the name for durable.
             unsafe rmdir(path)
             throw error
+        }
+    }
+
+    /// Gives a directory that was just made mode 0700 if the umask has removed permissions.
+    private static func restoreMode(ofDirectory path: String) throws(ChannelError) {
+        // The descriptor needs no permission to read the directory. `fchmod` refuses it, but its
+        // name in `/proc` refers to the same directory.
+        let flags = FileDescriptor.pathFlag | O_DIRECTORY | O_NOFOLLOW
+        guard let made = FileDescriptor(path, flags) else { throw cannotCreate(path, errno) }
+        guard made.status.st_mode & 0o777 != 0o700 else { return }
+        guard unsafe chmod("/proc/self/fd/\(made.number)", 0o700) == 0 else {
+            throw cannotCreate(path, errno)
         }
     }
 
@@ -205,6 +219,12 @@ package enum NewFile {
         // As bytes: a slash before a combining character is no `Character` of its own.
         guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])
+    }
+
+    /// The name of the file or directory at `path`; empty if the path ends with a slash.
+    static func name(of path: String) -> String {
+        let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
+        return slash.map { String(path[path.utf8.index(after: $0)...]) } ?? path
     }
 
     /// Makes the name of a file or directory durable by synchronizing the directory that contains

@@ -20,10 +20,16 @@ package struct StateFolder: Sendable {
     /// `blesec` in `$XDG_STATE_HOME`, or else in `$HOME/.local/state`; nil if neither variable has
     /// an absolute path, or if there is no directory `$HOME`. The home of a user without one is often
     /// `/nonexistent`, which root could make.
+    ///
+    /// - Throws: `configuration` when the variable's path is not UTF-8.
     package static var standardPath: String? {
-        if let state = variable("XDG_STATE_HOME") { return state + "/blesec" }
-        guard let home = variable("HOME"), unsafe access(home, F_OK) == 0 else { return nil }
-        return home + "/.local/state/blesec"
+        get throws(ChannelError) {
+            if let state = try variable("XDG_STATE_HOME") { return state + "/blesec" }
+            guard let home = try variable("HOME"), unsafe access(home, F_OK) == 0 else {
+                return nil
+            }
+            return home + "/.local/state/blesec"
+        }
     }
 
     /// Opens the folder at `path`, which has to exist.
@@ -61,9 +67,15 @@ package struct StateFolder: Sendable {
     }
 
     /// The path in an environment variable; nil if it is unset or relative (XDG Base Directory).
-    private static func variable(_ name: String) -> String? {
-        guard let value = unsafe getenv(name) else { return nil }
-        let text = unsafe String(cString: value)
-        return text.hasPrefix("/") ? text : nil
+    private static func variable(_ name: String) throws(ChannelError) -> String? {
+        guard let value = unsafe getenv(name), unsafe value.pointee == CChar(UInt8(ascii: "/"))
+        else { return nil }
+        // A `String` with other bytes in place of those that are not UTF-8 would name another folder.
+        guard let text = unsafe String(validatingCString: value) else {
+            throw ChannelError(
+                .configuration,
+                "the path in the variable \(name) is not UTF-8: set it to another path")
+        }
+        return text
     }
 }

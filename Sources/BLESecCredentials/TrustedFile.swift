@@ -91,7 +91,7 @@ struct TrustedFile: ~Copyable {
         let folder = NewFile.directory(of: path)
         do throws(Failure) {
             // Permission to read the directory is not needed.
-            let end = try Walk(folder, geteuid()).open(Walk.pathFlag | O_DIRECTORY, 0)
+            let end = try Walk(folder, geteuid()).open(FileDescriptor.pathFlag | O_DIRECTORY, 0)
             try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, geteuid())
         } catch {
             switch error {
@@ -127,10 +127,6 @@ struct TrustedFile: ~Copyable {
 
     /// Follows the path to a file, one step at a time.
     private struct Walk: ~Copyable {
-        /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. It opens a file even
-        /// without permission to read it. With `O_NOFOLLOW`, it opens a symbolic link itself.
-        fileprivate static let pathFlag: Int32 = 0o1000_0000
-
         private let requested: String
         private let user: uid_t
         private var directory: FileDescriptor
@@ -146,9 +142,15 @@ struct TrustedFile: ~Copyable {
             if !Self.isAbsolute(path) {
                 guard let here = unsafe getcwd(nil, 0) else { throw .system(errno) }
                 defer { unsafe free(here) }
-                whole = unsafe String(cString: here) + "/" + path
+                guard let folder = unsafe String(validatingCString: here) else {
+                    throw .refused(
+                        .badKey(
+                            "\(path) cannot be opened: the path of the working directory is not "
+                                + "UTF-8: run the command in another directory"))
+                }
+                whole = folder + "/" + path
             }
-            guard let root = FileDescriptor("/", Self.pathFlag | O_DIRECTORY) else {
+            guard let root = FileDescriptor("/", FileDescriptor.pathFlag | O_DIRECTORY) else {
                 throw .system(errno)
             }
             try Self.requireTrust(root.status, at: "", for: path, user)
@@ -162,7 +164,7 @@ struct TrustedFile: ~Copyable {
         consuming func open(_ flags: Int32, _ mode: mode_t) throws(Failure) -> End {
             while let name = names.popLast() {
                 let isLast = names.isEmpty
-                let step = FileDescriptor(name, Self.pathFlag | O_NOFOLLOW, in: directory)
+                let step = FileDescriptor(name, FileDescriptor.pathFlag | O_NOFOLLOW, in: directory)
                 guard let step else {
                     // A file that is to be created does not exist yet.
                     guard isLast, errno == ENOENT, flags & O_CREAT != 0 else {
@@ -212,7 +214,13 @@ struct TrustedFile: ~Copyable {
             if let fault = TrustedFile.ownerFault(place, link.status, user: user) {
                 throw .refused(fault.withRequestedPath(requested))
             }
-            guard let target = link.target else { throw .system(errno) }
+            guard let bytes = link.target else { throw .system(errno) }
+            guard let target = String(validating: bytes, as: UTF8.self) else {
+                throw .refused(
+                    .badKey(
+                        "\(requested) cannot be opened: the target of the symbolic link \(place) is "
+                            + "not UTF-8: use a path without this link"))
+            }
             guard !target.isEmpty else { throw .system(ENOENT) }
             // In `/proc`, the text of such a link is a description, and no path.
             guard !["pipe:[", "socket:[", "anon_inode:"].contains(where: target.hasPrefix) else {
@@ -222,7 +230,7 @@ struct TrustedFile: ~Copyable {
                             + "use a file"))
             }
             if Self.isAbsolute(target) {
-                guard let root = FileDescriptor("/", Self.pathFlag | O_DIRECTORY) else {
+                guard let root = FileDescriptor("/", FileDescriptor.pathFlag | O_DIRECTORY) else {
                     throw .system(errno)
                 }
                 directory = root
@@ -301,11 +309,12 @@ extension ChannelError {
 }
 
 extension FileDescriptor {
-    /// The target of the symbolic link that this descriptor, opened with `O_NOFOLLOW`, refers to.
-    fileprivate var target: String? {
+    /// The bytes of the target of the symbolic link that this descriptor, opened with `O_NOFOLLOW`,
+    /// refers to.
+    fileprivate var target: [UInt8]? {
         var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
         let count = unsafe readlinkat(number, "", &bytes, bytes.count)
         guard count >= 0, count < bytes.count else { return nil }
-        return String(decoding: bytes[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        return bytes[..<count].map { UInt8(bitPattern: $0) }
     }
 }

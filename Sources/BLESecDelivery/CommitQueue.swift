@@ -40,10 +40,15 @@ struct CommitQueue: Sendable {
 
     /// Adds a change to those that the store must commit next. If `isBlocking`, no record may be
     /// sent or received before that commit. Without a store, `change` is not evaluated.
+    ///
+    /// Of successive positions *confirmed*, only the last is kept, so that their number does not
+    /// grow with the messages that a program takes during a slow commit.
     mutating func append(_ change: @autoclosure () -> StoreChange, blocks isBlocking: Bool = false)
     {
         guard hasStore else { return }
-        changes.append(change())
+        let change = change()
+        if case .confirmed = change, case .confirmed = changes.last { changes.removeLast() }
+        changes.append(change)
         if isBlocking { nextBatch.blocks = true }
     }
 

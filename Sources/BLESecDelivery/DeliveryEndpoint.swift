@@ -483,8 +483,9 @@ package final class DeliveryEndpoint {
             try incoming.append(chunk)
             lastWasOnlyMessage = !isProofOfResume
         case .finish(let number):
-            try incoming.finish(at: number)
+            let isFirst = try incoming.finish(at: number)
             confirmEnd()
+            guard isFirst else { return false }
         case .confirm(let epoch, let number):
             // A confirmation in an older epoch was sent before this side's `epoch` arrived.
             guard epoch == outgoing.epoch else { return false }

@@ -24,6 +24,8 @@ struct IncomingMessages: Sendable {
     private var granted: UInt64 = 0
     /// Whether the peer has begun a message on this link that has not arrived whole.
     private(set) var isMidMessage = false
+    /// Whether the peer has sent an end on this link.
+    private var hasEndOnLink = false
     /// How many bytes of messages may wait for the program, with ``OutgoingMessages/overhead`` for
     /// each.
     private let window: Int
@@ -81,7 +83,7 @@ struct IncomingMessages: Sendable {
     /// Begins a link, and returns its first credit.
     mutating func linkBegan() -> UInt64 {
         (cost, granted) = (0, 0)
-        isMidMessage = false
+        (isMidMessage, hasEndOnLink) = (false, false)
         granted = newCredit
         return granted
     }
@@ -141,13 +143,18 @@ struct IncomingMessages: Sendable {
         if chunk.isLast { keep(exchange(&partial, with: [])) }
     }
 
-    mutating func finish(at number: UInt64) throws(DeliveryError) {
+    /// Takes the peer's end. Returns whether it is the first one: any other changes nothing for the
+    /// program.
+    mutating func finish(at number: UInt64) throws(DeliveryError) -> Bool {
+        guard !hasEndOnLink else { throw .violation("a second end on a link") }
         guard held < Resume.greatestNumber, number == held + 1, partial.isEmpty, !isMidMessage
         else { throw .violation("an end that does not follow the last message") }
         try beginMessage(remainingBytes: 0)
-        (hasEnd, hasReceivedEnd) = (true, true)
+        let isFirst = !hasReceivedEnd
+        (hasEnd, hasEndOnLink, hasReceivedEnd) = (true, true, true)
         keep(nil)
         reachEnd()
+        return isFirst
     }
 
     /// Throws if the peer's end has arrived before. `what` names what has arrived now.

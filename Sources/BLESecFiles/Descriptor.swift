@@ -55,22 +55,32 @@ final class Descriptor: Sendable {
         return Descriptor(number)
     }
 
-    /// Opens a folder, and makes it first if it does not exist.
+    /// Opens a folder, and makes it first if it does not exist. Its owner may use a new folder,
+    /// whatever the process's file mode creation mask (`umask`) says.
     func folder(_ name: String, mode: mode_t) throws(FileFailure) -> Descriptor {
         var attempts = 100
         while true {
             attempts -= 1
-            if unsafe mkdirat(number, name, mode) != 0, errno != EEXIST {
-                throw FileFailure(name, errno)
-            }
+            let isNew = unsafe mkdirat(number, name, mode) == 0
+            if !isNew, errno != EEXIST { throw FileFailure(name, errno) }
             do throws(FileFailure) {
-                return try open(name, O_RDONLY | O_DIRECTORY)
+                let folder = try open(name, O_RDONLY | O_DIRECTORY)
+                if isNew { try folder.permitOwner() }
+                return folder
             } catch {
                 // Another transfer may have removed the empty folder between the two calls.
                 guard attempts > 0, status(of: name) == nil else {
                     throw FileFailure(.cannotWrite, error.text)
                 }
             }
+        }
+    }
+
+    /// Permits the owner of the folder to read, change and enter it.
+    private func permitOwner() throws(FileFailure) {
+        guard let mode = status?.st_mode, mode & S_IRWXU != S_IRWXU else { return }
+        guard fchmod(number, mode & 0o7777 | S_IRWXU) == 0 else {
+            throw FileFailure("the folder", errno)
         }
     }
 
@@ -189,11 +199,19 @@ final class Descriptor: Sendable {
 
     /// Takes an exclusive lock, until ``unlock()`` or until the descriptor is closed. Returns false
     /// if another descriptor has a lock.
-    func lock() -> Bool { flock(number, LOCK_EX | LOCK_NB) == 0 }
+    func lock() throws(FileFailure) -> Bool { try takeLock(LOCK_EX) }
 
     /// Takes a shared lock, until ``unlock()`` or until the descriptor is closed. Returns false if
     /// another descriptor has an exclusive lock.
-    func lockShared() -> Bool { flock(number, LOCK_SH | LOCK_NB) == 0 }
+    func lockShared() throws(FileFailure) -> Bool { try takeLock(LOCK_SH) }
+
+    private func takeLock(_ kind: Int32) throws(FileFailure) -> Bool {
+        while flock(number, kind | LOCK_NB) != 0 {
+            if errno == EWOULDBLOCK { return false }
+            guard errno == EINTR else { throw FileFailure("the folder cannot be locked", errno) }
+        }
+        return true
+    }
 
     /// Gives up the descriptor's lock.
     func unlock() { flock(number, LOCK_UN) }

@@ -34,9 +34,9 @@ final class FileFolder {
         self.rules = rules
         folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
         for _ in 0..<Self.attempts {
-            let allPartial = try folder.folder(FileName.partialFolder, mode: 0o700)
+            let allPartial = try Self.privateFolder(FileName.partialFolder, in: folder, path)
             // Another transfer may be removing the empty folder at this moment.
-            guard allPartial.lockShared(), allPartial.hasPath else {
+            guard try allPartial.lockShared(), allPartial.hasPath else {
                 // A blocking wait is right here: the removal takes only a few system calls, and
                 // this thread has nothing else to do.
                 usleep(10_000)
@@ -44,7 +44,8 @@ final class FileFolder {
             }
             guard try Self.checkIsPrivate(allPartial, path) else { break }
             self.allPartial = allPartial
-            partial = try allPartial.folder(Self.hex(sha256(peer)), mode: 0o700)
+            partial = try Self.privateFolder(
+                Self.hex(sha256(peer)), in: allPartial, "\(path)/\(FileName.partialFolder)")
             guard try Self.checkIsPrivate(partial, path) else { break }
             return
         }
@@ -52,6 +53,18 @@ final class FileFolder {
     }
 
     private static let attempts = 200
+
+    /// Opens or makes a folder that only this user may enter. An error names its path: `path` is
+    /// that of `parent`.
+    private static func privateFolder(
+        _ name: String, in parent: Descriptor, _ path: String
+    ) throws(FileFailure) -> Descriptor {
+        do throws(FileFailure) {
+            return try parent.folder(name, mode: 0o700)
+        } catch {
+            throw FileFailure(error.problem, "\(path)/\(error.text)")
+        }
+    }
 
     /// Throws if other users may change a folder of incomplete files. They could redirect or replace
     /// the files. Where others may change the receiving folder, they can also give a folder of
@@ -86,10 +99,10 @@ final class FileFolder {
         return file.status.map { $0.st_mode & 0o077 == 0 } ?? true
     }
 
-    /// Removes the note about the stored offer, and then what ``removeEmpty()`` removes. Called
-    /// when the sender knows that everything is stored.
-    func forget(_ offer: FileFrame.Offer) {
-        partial.remove(Self.noteName(offer))
+    /// Removes the notes about the stored offers with these ids, and then what ``removeEmpty()``
+    /// removes.
+    func forget(_ ids: Set<[UInt8]>) {
+        for id in ids { partial.remove(Self.noteName(id)) }
         removeEmpty()
     }
 
@@ -97,7 +110,7 @@ final class FileFolder {
     /// other transfer uses any of them. After this call, the object is not used any more.
     func removeEmpty() {
         // A transfer that makes or uses a peer's folder has a shared lock.
-        if allPartial.lock() {
+        if (try? allPartial.lock()) == true {
             for peer in (try? allPartial.names()) ?? [] where Self.isHash(peer) {
                 allPartial.remove(peer, isFolder: true)
             }
@@ -142,10 +155,8 @@ final class FileFolder {
     private static func folderName(_ offer: FileFrame.Offer) -> String {
         folderPrefix + hex(sha256(offer.id))
     }
-    /// The name of the note about what was stored.
-    private static func noteName(_ offer: FileFrame.Offer) -> String {
-        notePrefix + hex(sha256(offer.id))
-    }
+    /// The name of the note about the stored offer with this id.
+    private static func noteName(_ id: [UInt8]) -> String { notePrefix + hex(sha256(id)) }
     private static let folderPrefix = "o-"
     private static let notePrefix = "s-"
     /// The end of the name of a note that is being written.
@@ -157,7 +168,7 @@ final class FileFolder {
         removeOld()
         for _ in 0..<Self.attempts {
             let held = try partial.folder(Self.folderName(offer), mode: 0o700)
-            guard held.lock() else {
+            guard try held.lock() else {
                 throw FileFailure(.isActive, "\(offer.name) is being received already")
             }
             if held.hasPath { return held }
@@ -347,7 +358,8 @@ final class FileFolder {
     ) throws(FileFailure) -> (inQuota: UInt64, onDisk: UInt64) {
         let reserved = Self.reserved.withLock { $0 }
         var otherOffers: UInt64 = 0
-        for other in try partial.names() where other != folderName {
+        for other in try partial.names()
+        where other != folderName && other.hasPrefix(Self.folderPrefix) {
             guard let folder = try? partial.open(other, O_RDONLY | O_DIRECTORY) else { continue }
             otherOffers.add(max(Self.size(of: folder), reserved[Self.key(folder)]?.bytes ?? 0))
         }
@@ -393,8 +405,11 @@ final class FileFolder {
                 let names = try? folder.names()
             else { continue }
             for name in names where Self.isOfOffer(name) {
-                guard let entry = try? folder.open(name, O_RDONLY),
-                    Self.lastChange(of: entry) < now.tv_sec - Self.lifetime, entry.lock()
+                let limit = now.tv_sec - Self.lifetime
+                // Most entries are young, and need not be opened.
+                guard let status = folder.status(of: name), status.st_ctim.tv_sec < limit,
+                    let entry = try? folder.open(name, O_RDONLY),
+                    Self.lastChange(of: entry) < limit, (try? entry.lock()) == true
                 else { continue }
                 Self.removeAll(folder, name)
             }
@@ -441,7 +456,7 @@ final class FileFolder {
     /// The name under which an offer was stored before; nil unless the same file or folder still
     /// has that name, and is as it was stored.
     func storedName(_ offer: FileFrame.Offer) -> String? {
-        guard let note = try? partial.open(Self.noteName(offer), O_RDONLY),
+        guard let note = try? partial.open(Self.noteName(offer.id), O_RDONLY),
             let bytes = try? note.read(at: 0, atMost: 4_096)
         else { return nil }
         let parts = String(decoding: bytes, as: UTF8.self).split(
@@ -547,7 +562,7 @@ final class FileFolder {
     }
 
     private func writeNote(_ offer: FileFrame.Offer, _ text: String) throws(FileFailure) {
-        let name = Self.noteName(offer)
+        let name = Self.noteName(offer.id)
         let temporary = name + Self.newSuffix
         partial.remove(temporary)
         let note = try partial.open(temporary, O_WRONLY | O_CREAT | O_EXCL, mode: 0o600)

@@ -125,7 +125,10 @@ final class FileReceiver {
         self.folder = folder
         do throws(FileFailure) {
             guard FileName.isAllowed(offer.name, allowsHidden: folder.rules.allowsHidden) else {
-                throw FileFailure(.badName, "the name is not allowed")
+                throw FileFailure(
+                    .badName,
+                    FileName.isAllowed(offer.name, allowsHidden: true)
+                        ? "names that begin with a dot are not taken" : "the name is not allowed")
             }
             let heldFolder = try folder.open(offer)
             self.heldFolder = heldFolder
@@ -271,7 +274,7 @@ final class FileReceiver {
     /// empty. Called when the peer knows that everything is stored.
     func forget() {
         guard phase == .done, let offer else { return }
-        folder?.forget(offer)
+        folder?.forget([offer.id])
         folder = nil
     }
 

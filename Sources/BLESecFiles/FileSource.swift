@@ -164,6 +164,20 @@ final class FileSource {
             isExecutable: status.isExecutable)
     }
 
+    /// How many names of one folder that are not UTF-8 are reported. The others are counted.
+    private static let mostInvalidNames = 100
+
+    /// A name with `\xNN` for each byte that is not a printable character of ASCII, and for each
+    /// backslash.
+    private static func escaped(_ name: [UInt8]) -> String {
+        name.map { byte in
+            if (0x20...0x7E).contains(byte), byte != UInt8(ascii: "\\") {
+                return String(UnicodeScalar(byte))
+            }
+            return "\\x" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
+        }.joined()
+    }
+
     private static func walk(
         _ folder: Descriptor, _ prefix: String, sendsHidden: Bool, _ entries: inout [Entry],
         _ omissions: inout [FileTransfer.Failure]
@@ -171,13 +185,19 @@ final class FileSource {
         func omit(_ path: String, _ problem: FileProblem, _ text: String) {
             omissions.append(FileTransfer.Failure(path: path, problem: problem, text: text))
         }
+        func path(of name: String) -> String { prefix.isEmpty ? name : "\(prefix)/\(name)" }
         let (names, invalid) = try folder.allNames()
-        let invalidCount = invalid.count { sendsHidden || $0.first != UInt8(ascii: ".") }
-        if invalidCount > 0 {
-            omit(prefix.isEmpty ? "." : prefix, .badName, "\(invalidCount) names are not UTF-8")
+        let unsendable = invalid.filter { sendsHidden || $0.first != UInt8(ascii: ".") }
+        for name in unsendable.prefix(mostInvalidNames) {
+            omit(path(of: escaped(name)), .badName, "the name is not UTF-8")
+        }
+        if unsendable.count > mostInvalidNames {
+            omit(
+                prefix.isEmpty ? "." : prefix, .badName,
+                "\(unsendable.count - mostInvalidNames) more names are not UTF-8")
         }
         for name in names {
-            let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
+            let path = path(of: name)
             guard sendsHidden || !FileName.isHidden(name) else { continue }
             guard let status = folder.status(of: name) else { continue }
             guard status.isFolder || status.isRegular else {

@@ -214,7 +214,13 @@ public final class FileTransfer: Sendable {
             status.failures = failures
             if case .success = result {
                 status.progress.state = .done
-                status.progress.bytes = status.progress.totalBytes
+                if isIncoming, !status.wasStoredBefore {
+                    // A sender may send less of a folder than it has offered.
+                    status.progress.totalBytes = status.progress.bytes
+                    status.progress.totalFiles = status.progress.files
+                } else {
+                    status.progress.bytes = status.progress.totalBytes
+                }
             } else {
                 status.progress.state = .failed
             }

@@ -15,6 +15,11 @@ struct IncomingFiles: Sendable {
     let folder: String
     let rules: FileFolder.Rules
     let peer: [UInt8]
+    /// The id of the offer.
+    let id: [UInt8]
+    /// Decides about the note about the stored offer; nil if the note is removed as soon as the
+    /// sender knows that everything is stored.
+    let session: ReceivingSession?
     /// Called once, when everything is stored, before the sender learns of that. Not called if the
     /// transfer ends earlier.
     let whenStored: @Sendable () async -> Void
@@ -224,6 +229,9 @@ struct IncomingFiles: Sendable {
         }
         // If the wait does not throw, the sender has received the last answer.
         guard (try? await stream.waitUntilTaken()) != nil else { return }
+        if let session {
+            guard outcome.isDone, !session.keepsNote(id, in: folder, from: peer) else { return }
+        }
         await thread.run { [receiver] in receiver.value.forget() }
     }
 

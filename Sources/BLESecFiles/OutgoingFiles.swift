@@ -171,6 +171,14 @@ struct OutgoingFiles: Sendable {
         }
     }
 
+    /// Has the thread read the next bytes. The task runs on the connection's loop, because Swift's
+    /// shared threads open descriptors, and end the process if there are none left.
+    private func readNext(_ sender: Unshared<FileSender>) -> Task<FileSender.Step, Never> {
+        Task(executorPreference: connection.loop) { [thread] in
+            await thread.run { sender.value.next() }
+        }
+    }
+
     private func write(
         _ sender: Unshared<FileSender>, to stream: PeerConnection.Stream,
         _ signals: AsyncStream<Void>
@@ -178,15 +186,15 @@ struct OutgoingFiles: Sendable {
         var signalIterator = signals.makeAsyncIterator()
         // The thread reads the next bytes from the disk while the stream takes the bytes before
         // them.
-        var next = Task { [thread] in await thread.run { sender.value.next() } }
+        var next = readNext(sender)
         while true {
             switch await next.value {
             case .send(let bytes):
-                next = Task { [thread] in await thread.run { sender.value.next() } }
+                next = readNext(sender)
                 if !bytes.isEmpty { try await stream.write(bytes) }
             case .wait:
                 guard await signalIterator.next(isolation: nil) != nil else { return }
-                next = Task { [thread] in await thread.run { sender.value.next() } }
+                next = readNext(sender)
             case .finish:
                 report(await thread.run { sender.value.state })
                 return await stream.finish()

@@ -56,10 +56,17 @@ extension PeerConnection {
     /// the program has received everything before that end, or when the connection is closed. Take
     /// the offers and receive the messages in concurrent tasks.
     public nonisolated var incomingFiles: AsyncStream<FileOffer> {
-        AsyncStream { await self.nextFileOffer() }
+        AsyncStream { await self.nextFileOffer(nil) }
     }
 
-    private nonisolated func nextFileOffer() async -> FileOffer? {
+    /// Does what ``incomingFiles`` does. The notes about stored files stay until the session ends.
+    package nonisolated func incomingFiles(
+        in session: ReceivingSession
+    ) -> AsyncStream<FileOffer> {
+        AsyncStream { await self.nextFileOffer(session) }
+    }
+
+    private nonisolated func nextFileOffer(_ session: ReceivingSession?) async -> FileOffer? {
         while let stream = await acceptStream(labelled: FileFrame.label) {
             // In another class, files could go before what the program sends in that class.
             guard stream.priority == .bulk else {
@@ -83,11 +90,13 @@ extension PeerConnection {
                     }.get()
                     guard let offer else { continue }
                     let key = await status.peer?.fingerprint?.digest ?? []
-                    return FileOffer(offer, self, stream, receiver, thread, peer: key)
+                    session?.begin(offer.id)
+                    return FileOffer(offer, self, stream, receiver, thread, session, peer: key)
                 }
             } catch {
                 // The program does not know of this stream yet, so only the peer gets the error.
                 if !(error is FileViolation) { reason = Task.isCancelled ? .cancelled : .other }
+                if stream.resetCode != nil { session?.noteOfferGivenUp() }
             }
             await stream.giveUp(reason)
         }
@@ -146,6 +155,7 @@ public struct FileOffer: Sendable {
     private let stream: PeerConnection.Stream
     private let receiver: Unshared<FileReceiver>
     private let thread: BlockingThread
+    private let session: ReceivingSession?
     /// The digest in the fingerprint of the peer's key; empty if the peer has no key.
     private let peer: [UInt8]
     /// Whether the offer was answered. All copies of the offer share this.
@@ -167,7 +177,8 @@ public struct FileOffer: Sendable {
 
     init(
         _ offer: FileFrame.Offer, _ connection: PeerConnection, _ stream: PeerConnection.Stream,
-        _ receiver: Unshared<FileReceiver>, _ thread: BlockingThread, peer: [UInt8]
+        _ receiver: Unshared<FileReceiver>, _ thread: BlockingThread,
+        _ session: ReceivingSession?, peer: [UInt8]
     ) {
         // A name of more than 255 bytes is refused later. Its beginning is kept only to be shown.
         let isWhole = offer.name.utf8.count <= 255
@@ -179,6 +190,7 @@ public struct FileOffer: Sendable {
         self.stream = stream
         self.receiver = receiver
         self.thread = thread
+        self.session = session
         self.peer = peer
     }
 
@@ -208,7 +220,8 @@ public struct FileOffer: Sendable {
             transfer: transfer, folder: folder,
             rules: FileFolder.Rules(
                 allowsHidden: options.allowsHidden, overwrites: options.overwrites,
-                quota: options.quota), peer: peer, whenStored: whenStored)
+                quota: options.quota), peer: peer, id: id, session: session,
+            whenStored: whenStored)
         transfer.run(on: connection.loop) { await receiving.run() }
         return transfer
     }

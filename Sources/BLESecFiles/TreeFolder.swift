@@ -66,9 +66,17 @@ final class TreeFolder {
 
     /// Makes a folder, and those above it.
     func makeFolder(_ path: String, _ parts: [String]) throws(FileFailure) {
+        let hash = Self.hash(path)
+        // A sender could name the same folder again and again.
+        guard !folders.contains(hash) else { return }
         try addFoldersAbove(path, parts)
-        try addFolder(Self.hash(path))
-        lastUsed = (path, try folder(path))
+        try addFolder(hash)
+        do throws(FileFailure) {
+            lastUsed = (path, try folder(path))
+        } catch {
+            folders.remove(hash)
+            throw error
+        }
     }
 
     /// Throws if the file or folder with this status belongs to the tree already. Then two names in
@@ -143,9 +151,9 @@ final class TreeFolder {
 
     /// Records that the folders above a path belong to the tree.
     private func addFoldersAbove(_ path: String, _ parts: [String]) throws(FileFailure) {
-        // In most cases, the parent is the folder that was used last, and is recorded already.
+        // In most cases, the parent is recorded already, and then so are the folders above it.
         guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")),
-            lastUsed.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true
+            !folders.contains(Self.hash(path[..<slash]))
         else { return }
         for count in 1..<parts.count {
             try addFolder(Self.hash(parts.prefix(count).joined(separator: "/")))
@@ -168,7 +176,7 @@ final class TreeFolder {
 
     /// A hash of the path's bytes. Swift's strings would give equal hashes for different encodings
     /// of a character, such as `é` as one or as two code points.
-    private static func hash(_ path: String) -> Int { Array(path.utf8).hashValue }
+    private static func hash(_ path: some StringProtocol) -> Int { Array(path.utf8).hashValue }
 
     /// The folder of a path, which is made if it does not exist, and the path's last part.
     private func parent(of path: String) throws(FileFailure) -> (Descriptor, String) {

@@ -41,16 +41,22 @@ extension LinkListener {
     /// - Parameters:
     ///   - loop: the listener's loop.
     ///   - linkLoop: chooses a link's loop when the peer has come; nil means the listener's loop.
+    ///   - report: gets the first of several failures in a row to accept a peer.
     package func acceptAll(
         on loop: EventLoop, linkLoop: (@Sendable () -> EventLoop)? = nil,
-        _ take: (any Link) async -> Void
+        reporting report: (LinkError) async -> Void = { _ in }, _ take: (any Link) async -> Void
     ) async {
         let choose = linkLoop ?? { loop }
+        var isFailing = false
         while !Task.isCancelled {
             do throws(LinkError) {
-                await take(try await accept(on: choose))
+                let link = try await accept(on: choose)
+                isFailing = false
+                await take(link)
             } catch {
                 if error.code == .cancelled || error.code == .closed { return }
+                if !isFailing { await report(error) }
+                isFailing = true
                 // Descriptors or memory ran out: wait before the next attempt.
                 try? await loop.sleep(for: .milliseconds(100))
             }

@@ -44,12 +44,15 @@ package struct VectorFile: Sendable {
         guard isFolder(path) else { return [path] }
         let names = try names(in: path)
         let folder = path.hasSuffix("/") ? path : path + "/"
-        let files = names.filter { $0.hasSuffix(".json") || $0.hasSuffix(".txt") }
-            .sorted().map { folder + $0 }.filter { !isFolder($0) }
+        let files = names.filter(isVectorFile).sorted().map { folder + $0 }.filter { !isFolder($0) }
         guard !files.isEmpty else {
             throw VectorFileError(.missing, path, "no .json or .txt file in this folder")
         }
         return files
+    }
+
+    private static func isVectorFile(_ name: String) -> Bool {
+        name.hasSuffix(".json") || name.hasSuffix(".txt")
     }
 
     private static func isFolder(_ path: String) -> Bool {
@@ -60,6 +63,7 @@ package struct VectorFile: Sendable {
     /// The offset of the name in a directory entry.
     private static let nameOffset = MemoryLayout<dirent>.offset(of: \.d_name) ?? 0
 
+    /// The names of the files in a folder. Throws if the name of a vector file is not UTF-8.
     private static func names(in folder: String) throws(VectorFileError) -> [String] {
         guard let directory = unsafe opendir(folder) else { throw failure(folder) }
         defer { unsafe closedir(directory) }
@@ -67,8 +71,15 @@ package struct VectorFile: Sendable {
         while true {
             errno = 0
             guard let entry = unsafe readdir(directory) else { break }
-            let name = unsafe UnsafeRawPointer(entry) + nameOffset
-            names.append(unsafe String(cString: name.assumingMemoryBound(to: CChar.self)))
+            let bytes = unsafe (UnsafeRawPointer(entry) + nameOffset)
+                .assumingMemoryBound(to: CChar.self)
+            let name = unsafe String(cString: bytes)
+            guard unsafe !isVectorFile(name) || String(validatingCString: bytes) != nil else {
+                throw VectorFileError(
+                    .missing, folder,
+                    "the name of the file \(name) is not UTF-8: rename the file, or move it away")
+            }
+            names.append(name)
         }
         guard errno == 0 else { throw failure(folder) }
         return names

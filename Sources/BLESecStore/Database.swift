@@ -71,12 +71,14 @@ internal import CBLESecSQLite
         }
     }
 
-    /// Runs `body` in a transaction, which is committed and durable when this function returns.
-    func transaction(_ body: () throws(Failure) -> Void) throws(Failure) {
+    /// Runs `body` in a transaction, which is committed and durable when this function returns. If
+    /// `body` throws, the database is unchanged.
+    func transaction<Result>(_ body: () throws(Failure) -> Result) throws(Failure) -> Result {
         try run("BEGIN IMMEDIATE")
         do throws(Failure) {
-            try body()
+            let result = try body()
             try run("COMMIT")
+            return result
         } catch {
             // ROLLBACK fails if SQLite has already rolled back by itself, so its error is ignored.
             _ = try? run("ROLLBACK")

@@ -32,8 +32,7 @@ extension PeerConnection.Store {
         let path = "\(folder.realPath)/\(fileName(own: own, peer: peer))"
         do throws(StoreFailure) {
             try prepare(path, own: own.description, peer: peer.description)
-            let store = try SQLiteStore(
-                at: path, own: own.description, peer: peer.description)
+            let store = try SQLiteStore(at: path, keys: (own.description, peer.description))
             return Self(own: own, peer: peer, store)
         } catch {
             throw ChannelError(.store, error.reason)
@@ -75,9 +74,11 @@ extension PeerConnection.Store {
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
         let new = "\(path).\(getpid()).new"
         // A process that was killed while it made this store may have left a file with such a
-        // name. The file may even be a second name of a store that was in use since then.
+        // name, and SQLite's log of it. The file may even be a second name of a store that was in
+        // use since then.
         let directory = NewFile.directory(of: path)
-        for name in (try? Outbox.names(in: directory)) ?? [] where name.hasSuffix(".new") {
+        for name in (try? Outbox.names(in: directory)) ?? []
+        where [".new", ".new-journal", ".new-wal"].contains(where: { name.hasSuffix($0) }) {
             let leftover = "\(directory)/\(name)"
             if leftover.hasPrefix(path + ".") { unsafe unlink(leftover) }
         }

@@ -64,23 +64,28 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Opens an existing database that belongs to these keys, and locks it.
-    convenience init(at path: String, own: String, peer: String) throws(StoreFailure) {
-        try self.init(at: path)
-        guard keys == (own, peer) else {
-            throw StoreFailure(
-                Database.Failure.damaged("it belongs to other keys").explanation(for: path))
-        }
-    }
-
-    /// Opens an existing database, whichever keys it belongs to, and locks it.
-    init(at path: String) throws(StoreFailure) {
+    /// Opens an existing database, and locks it. The database must belong to `expectedKeys`, unless
+    /// these are nil.
+    init(
+        at path: String, keys expectedKeys: (own: String, peer: String)? = nil
+    ) throws(StoreFailure) {
         self.path = path
         do throws(Database.Failure) {
             let database = try Database(path)
             try Self.configure(database)
-            keys = try Self.check(database)
-            stored = Locked(try Self.load(database))
+            let version = try Self.check(database)
+            // In one transaction, so that a store of an earlier version that is refused keeps its
+            // version.
+            let (keys, endpoint) = try database.transaction { () throws(Database.Failure) in
+                try Self.convert(database, from: version)
+                let keys = try Self.keys(database)
+                if let expectedKeys, keys != expectedKeys {
+                    throw .damaged("it belongs to other keys")
+                }
+                return (keys, try Self.load(database))
+            }
+            self.keys = keys
+            stored = Locked(endpoint)
             self.database = Locked(database)
         } catch {
             throw StoreFailure(error.explanation(for: path))
@@ -98,10 +103,8 @@ final class SQLiteStore: EndpointStore {
         try database.run("PRAGMA secure_delete = ON")
     }
 
-    /// Checks the database, converts it to this version, and returns its keys.
-    private static func check(
-        _ database: Database
-    ) throws(Database.Failure) -> (own: String, peer: String) {
+    /// Checks that the file is a sound database of blesec, and returns the version of its tables.
+    private static func check(_ database: Database) throws(Database.Failure) -> UInt64 {
         func number(_ pragma: String) throws(Database.Failure) -> UInt64? {
             try database.run("PRAGMA \(pragma)").first?.first?.number
         }
@@ -113,22 +116,32 @@ final class SQLiteStore: EndpointStore {
         guard version > 0 else { throw .damaged("it has no version") }
         let report = try database.run("PRAGMA integrity_check(1)").first?.first?.text
         guard report == "ok" else { throw .damaged(report ?? "it cannot be checked") }
+        return version
+    }
+
+    /// Converts the tables to this version.
+    private static func convert(
+        _ database: Database, from version: UInt64
+    ) throws(Database.Failure) {
+        // If the database cannot be written, this fails, and not the commit of the first message.
+        // The row is inserted and deleted because SQLite writes nothing for an update that changes
+        // nothing.
+        try database.run("INSERT INTO unknown VALUES (0, 0)")
+        try database.run("DELETE FROM unknown WHERE first = 0")
+        guard version < Self.version else { return }
+        if version == 1 { try database.run(droppedTable) }
+        for column in addedColumns {
+            try database.run("ALTER TABLE endpoint ADD COLUMN \(column)")
+        }
+        try database.run("PRAGMA user_version = \(Self.version)")
+    }
+
+    private static func keys(
+        _ database: Database
+    ) throws(Database.Failure) -> (own: String, peer: String) {
         let rows = try database.run("SELECT own, peer FROM endpoint")
         guard rows.count == 1, let own = rows[0][0].text, let peer = rows[0][1].text else {
             throw .damaged("it does not have exactly one endpoint")
-        }
-        // If the database cannot be written, this transaction fails, and not that of the first
-        // message. The row is inserted and deleted because SQLite writes nothing for an update that
-        // changes nothing.
-        try database.transaction { () throws(Database.Failure) in
-            try database.run("INSERT INTO unknown VALUES (0, 0)")
-            try database.run("DELETE FROM unknown WHERE first = 0")
-            guard version < Self.version else { return }
-            if version == 1 { try database.run(droppedTable) }
-            for column in addedColumns {
-                try database.run("ALTER TABLE endpoint ADD COLUMN \(column)")
-            }
-            try database.run("PRAGMA user_version = \(Self.version)")
         }
         return (own, peer)
     }
@@ -153,12 +166,17 @@ final class SQLiteStore: EndpointStore {
         stored.confirmed = try row[8].requiredNumber
         stored.hasFinished = try row[9].requiredNumber != 0
         stored.peerEndEpoch = try row[10].identifier
-        stored.notes.sent = row[11].bytes ?? []
-        stored.notes.confirmed = row[12].bytes ?? []
+        stored.notes.sent = try row[11].requiredBytes
+        stored.notes.confirmed = try row[12].requiredBytes
         stored.wasRolledBack = try row[13].requiredNumber != 0
         stored.wasInterrupted = try row[14].requiredNumber != 0
-        for row in try database.run("SELECT id, bytes FROM message ORDER BY id") {
-            stored.messages.append(.init(id: try row[0].requiredNumber, bytes: row[1].bytes))
+        let messages = try database.run("SELECT id, bytes FROM message ORDER BY id")
+        for (index, row) in messages.enumerated() {
+            // Only this side's end, which is the last, has no bytes.
+            let isEnd = stored.hasFinished && index == messages.count - 1 && row[1] == .null
+            stored.messages.append(
+                .init(
+                    id: try row[0].requiredNumber, bytes: isEnd ? nil : try row[1].requiredBytes))
         }
         for row in try database.run("SELECT identifier FROM own_identifier ORDER BY position") {
             stored.own.append(try row[0].identifier)
@@ -168,6 +186,7 @@ final class SQLiteStore: EndpointStore {
         }
         stored.fates = try fates(database)
         guard stored.hasPossibleNumbers else { throw .damaged("its numbers do not fit together") }
+        guard stored.hasAllMessages else { throw .damaged("a message is missing") }
         return stored
     }
 
@@ -406,6 +425,25 @@ extension StoredEndpoint {
         ]
         return ids.allSatisfy { ($0 ?? 0) < nextID }
     }
+
+    /// Whether each id after the decided ones belongs to a message or to a range of fates. Only this
+    /// side's ends have no fate, and a confirmed end leaves nothing in the store. Ends have the last
+    /// ids, and an end is queued again only when the end before it is confirmed.
+    fileprivate var hasAllMessages: Bool {
+        let pending = messages.filter { $0.bytes != nil }.map { $0.id...$0.id }
+        let ranges = (pending + fates.unknown + fates.dropped)
+            .sorted { $0.lowerBound < $1.lowerBound }
+        var next = fates.decided + 1
+        for range in ranges where range.upperBound >= next {
+            guard range.lowerBound <= next else { return false }
+            next = range.upperBound + 1
+        }
+        guard hasFinished else { return next == nextID }
+        // No end is confirmed before all messages are.
+        guard pending.isEmpty || next + 1 == nextID else { return false }
+        guard let last = messages.last else { return next < nextID }
+        return last.bytes == nil && last.id + 1 == nextID && next <= last.id
+    }
 }
 
 extension Identifier {
@@ -429,6 +467,13 @@ extension Database.Value {
         get throws(Database.Failure) {
             guard let number else { throw .damaged("a number is missing") }
             return number
+        }
+    }
+
+    fileprivate var requiredBytes: [UInt8] {
+        get throws(Database.Failure) {
+            guard let bytes else { throw .damaged("a message or a note is not a BLOB") }
+            return bytes
         }
     }
 
@@ -474,7 +519,8 @@ extension Database.Failure {
                 + "again"
         case (SQLITE_SCHEMA, _):
             return "the store \(path) was made by a newer blesec (\(text)); use that one"
-        case (SQLITE_CORRUPT, _), (SQLITE_NOTADB, _):
+        // SQLite reports a missing table or column with SQLITE_ERROR.
+        case (SQLITE_CORRUPT, _), (SQLITE_NOTADB, _), (SQLITE_ERROR, _):
             return
                 "the store \(path) is damaged: \(text); put back a copy of all its files, or move "
                 + "all of them away, which loses the messages in it"

@@ -44,8 +44,10 @@ package struct Program: Sendable {
 
     /// Runs the command that the command line names, and ends the process.
     package func main() -> Never {
-        // With this, a write to a closed pipe or socket fails with EPIPE, and the process goes on.
+        // With these, a write to a closed pipe or socket fails with EPIPE, a write beyond the limit on
+        // the size of a file fails with EFBIG, and the process goes on.
         signal(SIGPIPE, SIG_IGN)
+        signal(SIGXFSZ, SIG_IGN)
         StandardDescriptors.claim()
         DescriptorLimit.raise()
         Diagnostics.program = name

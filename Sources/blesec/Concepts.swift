@@ -80,12 +80,15 @@ enum Concepts {
         .entry(
             "~/.local/state/blesec",
             "The remembered peers, and the key that `blesec pair` makes. XDG_STATE_HOME changes the "
-                + "place, and --state names another folder. Only its owner may have access to the "
-                + "folder.")
+                + "place if it is an absolute path, and --state names another folder. Only its owner "
+                + "may have access to the folder.")
     ]
 
     private static let environment: [ManualPage.Block] = [
-        .entry("XDG_STATE_HOME", "The parent of the folder with remembered peers."),
+        .entry(
+            "XDG_STATE_HOME",
+            "The parent of the folder with remembered peers, as an absolute path. A relative path is "
+                + "ignored, as if the variable were not set."),
         .entry("NO_COLOR", "If it is set and not empty, nothing is coloured."),
         .entry(
             "TERM",

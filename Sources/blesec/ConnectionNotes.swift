@@ -108,7 +108,8 @@ final class ConnectionNotes: Sendable {
                 "no channel\(reason); next attempt in "
                     + "\(Double(left.components.seconds) + Double(tenths) / 10) s", "state")
         case .outOfRange: Diagnostics.note("the peer is out of range; still looking", "state")
-        case .searching, .dialing, .opening, .handshaking, .closed:
+        case .dialing: Diagnostics.note("state: dialing", "state", at: 1)
+        case .searching, .opening, .handshaking, .closed:
             Diagnostics.note("state: \(status.state.rawValue)", "state", at: 2)
         }
     }

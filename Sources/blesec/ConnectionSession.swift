@@ -44,6 +44,8 @@ struct ConnectionSession: Sendable {
         /// The input, the output, sending or `onStatus` failed, or the first channel took too long.
         case localFailure(ChannelError)
         case closed(ChannelError?)
+        /// Both sides have everything, and the connection has ended, or has failed to end.
+        case ended(ChannelError?)
         case interrupted
     }
 
@@ -69,7 +71,7 @@ struct ConnectionSession: Sendable {
             fates.cancel()
         }
         do throws(ChannelError) {
-            return try await follow(events)
+            return try await follow(events, feed)
         } catch {
             // Once the connection is closed, each message has a fate, which is still reported.
             if await connection.status.state == .closed {
@@ -80,9 +82,14 @@ struct ConnectionSession: Sendable {
         }
     }
 
-    private func follow(_ events: AsyncStream<Event>) async throws(ChannelError) -> Int {
+    private func follow(
+        _ events: AsyncStream<Event>, _ feed: AsyncStream<Event>.Continuation
+    ) async throws(ChannelError) -> Int {
         var unknown: Int?
         var wroteEverything = false
+        /// Ends the connection, once this side has everything.
+        var closing: Task<Void, Never>?
+        defer { closing?.cancel() }
         for await event in events {
             switch event {
             case .sentEverything(let count):
@@ -94,23 +101,41 @@ struct ConnectionSession: Sendable {
                 await connection.finish()
             case .wroteEverything: wroteEverything = true
             case .localFailure(let error):
+                // There was no link in time over which the peer could learn that all is done.
+                if let unknown, closing != nil, error.code == .timedOut {
+                    await leave(nil)
+                    return unknown
+                }
                 await leave(.interrupted)
                 throw error
             case .interrupted:
                 await leave(waitsForPeerEnd ? .interrupted : nil)
                 throw interruption.error ?? ChannelError(.terminated, "ended")
+            // The result of `close` counts, which comes later.
+            case .closed where closing != nil: break
             case .closed(let error?): throw fileFailure.withLock { $0 } ?? error
             case .closed(nil): break
+            case .ended(let error?): throw error
+            case .ended(nil): return unknown ?? 0
             }
-            if let unknown, wroteEverything {
-                interruption.setAction(nil)
-                try await interruption.cancelling { [connection] () async throws(ChannelError) in
-                    try await connection.close(within: Self.closeTimeout)
+            if unknown != nil, wroteEverything, closing == nil {
+                closing = Task(executorPreference: connection.loop) {
+                    feed.yield(.ended(await end()))
                 }
-                return unknown
             }
         }
         return unknown ?? 0
+    }
+
+    /// Ends the connection when this side has everything, and returns the error if that fails. The
+    /// peer may not have everything yet.
+    private func end() async -> ChannelError? {
+        do throws(ChannelError) {
+            try await connection.close(within: Self.closeTimeout)
+            return nil
+        } catch {
+            return error
+        }
     }
 
     /// Reports the fate of each message, in the order of sending, and returns how many are unknown.
@@ -247,8 +272,7 @@ struct ConnectionSession: Sendable {
         await timeLimit?.failure(awaitingChannelOf: connection).map(Event.localFailure)
     }
 
-    /// How long `close` waits without any progress. When `close` is called, this side has
-    /// everything, but the peer may not.
+    /// How long ``end()`` waits without any progress.
     private static let closeTimeout: Duration = .seconds(30)
 
     /// Ends the connection after each message of this side has its fate. The output may still have

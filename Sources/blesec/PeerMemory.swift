@@ -10,11 +10,12 @@ struct PeerMemory: Sendable {
         name: "--state", value: "DIR",
         help: "The directory of remembered peers: their names, fingerprints and last addresses. "
             + "Nobody else may have access to DIR. The default is $XDG_STATE_HOME/blesec, or "
-            + "~/.local/state/blesec if XDG_STATE_HOME is not set.")
+            + "~/.local/state/blesec if XDG_STATE_HOME is not set, or is not an absolute path.")
     static let remember = Option(
         name: "--remember", value: "NAME",
         help: "Remember the peer as NAME after the peer has proven its key. From then on, only "
-            + "that peer is accepted as NAME. `blesec connect peer:NAME` finds the peer again.")
+            + "that peer is accepted as NAME. `blesec connect peer:NAME` finds the peer again. NAME "
+            + "must not be a key.")
 
     static let all = [remember, state]
 
@@ -35,10 +36,7 @@ struct PeerMemory: Sendable {
     /// in the folder is reported and ignored. A missing default folder is no error.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
-        if let name, !(1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) {
-            throw arguments.usage(
-                "a name to remember has 1 to \(KnownPeersFile.maximumNameLength) bytes")
-        }
+        if let name { try Self.requireName(name, arguments) }
         let hasOption = name != nil || arguments.has(Self.state)
         let peer =
             arguments.operands.first.flatMap(Self.peer)
@@ -46,13 +44,13 @@ struct PeerMemory: Sendable {
         peerName = peer.flatMap { (try? PeerKey(parsing: $0)) == nil ? $0 : nil }
         requiresFolder = hasOption || peerName != nil
         guard hasOption || peer != nil else { return }
-        guard let path = arguments.value(Self.state) ?? StateFolder.standardPath else {
-            guard requiresFolder else { return }
-            throw arguments.usage(
-                "neither --state nor a home directory says where peers are remembered")
-        }
         let opened: StateFolder
         do throws(ChannelError) {
+            guard let path = try Self.path(arguments) else {
+                guard requiresFolder else { return }
+                throw arguments.usage(
+                    "neither --state nor a home directory says where peers are remembered")
+            }
             opened = try name == nil ? StateFolder(path) : StateFolder.make(path)
         } catch {
             let isMissing =
@@ -71,6 +69,28 @@ struct PeerMemory: Sendable {
         } catch {
             guard !requiresFolder else { throw error }
             Self.reportUnused(error)
+        }
+    }
+
+    /// The path of the folder of remembered peers, which need not exist; nil if neither --state nor
+    /// the environment names a folder.
+    ///
+    /// - Throws: `configuration` when the path in the environment is not UTF-8.
+    static func path(_ arguments: Arguments) throws(ChannelError) -> String? {
+        if let path = arguments.value(state) { return path }
+        return try StateFolder.standardPath
+    }
+
+    /// Throws unless a peer can be remembered as `name`, and then be named by `peer:NAME`.
+    static func requireName(_ name: String, _ arguments: Arguments) throws(ChannelError) {
+        guard (1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) else {
+            throw arguments.usage(
+                "a name to remember has 1 to \(KnownPeersFile.maximumNameLength) bytes")
+        }
+        guard PeerKey(name) == nil else {
+            throw arguments.usage(
+                "`\(name)` is a key, and peer:NAME would mean the holder of the key: choose another "
+                    + "name")
         }
     }
 

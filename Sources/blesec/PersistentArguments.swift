@@ -39,7 +39,9 @@ enum PersistentArguments {
             + "beginning again, and standard output gets what follows. DIR "
             + "is for one transfer: once everything was queued for sending, standard input is not "
             + "read, and if bytes wait there at the end, the exit status is 65. With --input, more "
-            + "bytes are refused with status 65. `blesec outbox DIR list` shows what waits. Goes with "
+            + "bytes are refused with status 65. When everything was sent and received, blesec "
+            + "only tells the peer so: it waits at most 30 seconds for a link, or the time of "
+            + "--timeout, and the exit status is 0. `blesec outbox DIR list` shows what waits. Goes with "
             + "--persist, one --peer, and --identity or --certificate.")
     static let input = Option(
         name: "--input", value: "FILE",

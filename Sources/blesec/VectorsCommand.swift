@@ -60,6 +60,9 @@ enum VectorsCommand {
         guard arguments.operands.isEmpty, !arguments.has(verbose) else {
             throw arguments.usage("--make writes vectors, and runs none")
         }
+        guard !arguments.has(.json) else {
+            throw arguments.usage("--make always writes JSON: leave out --json")
+        }
         try await write(arguments)
     }
 

@@ -436,4 +436,52 @@ struct ListenerTests {
         await dialed.abort()
         await channels.finish()
     }
+
+    @Test("a listener that cannot accept peers reports this once, until it has accepted one")
+    func acceptErrors() async throws {
+        let loop = EventLoop(name: "listener")
+        let (peerEnd, listenerEnd) = await loop.run { MemoryLink.pair(loop: loop) }
+        let source = ScriptedListener([
+            .failure(.unavailable), .failure(.unavailable), .success(listenerEnd),
+            .failure(.permission),
+        ])
+        let listener = SecureListener(
+            source, at: try Endpoint(parsing: "unix:/nowhere"),
+            configuration: try PinnedPeers().configuration(.acceptor), limits: .init(), loop: loop)
+        var failures = await listener.failures().makeAsyncIterator()
+        await listener.start()
+        #expect(await failures.next()?.error.code == .limitExceeded)
+        #expect(await failures.next()?.error.code == .permission)
+        await listener.close()
+        await loop.run { peerEnd.close() }
+        await loop.shutdown()
+    }
+}
+
+/// A listener with given results of `accept`; after the last one, `accept` waits until it is
+/// cancelled.
+private final class ScriptedListener: LinkListener {
+    enum Outcome: Sendable {
+        case success(any Link)
+        case failure(LinkError.Code)
+    }
+
+    private let results: Locked<[Outcome]>
+
+    init(_ results: [Outcome]) { self.results = Locked(results) }
+
+    let localDescription = "scripted"
+
+    func accept() async throws(LinkError) -> any Link {
+        let next = results.withLock { $0.isEmpty ? nil : $0.removeFirst() }
+        switch next {
+        case .success(let link): return link
+        case .failure(let code): throw LinkError(code, "scripted")
+        case nil:
+            try? await Task.sleep(for: .seconds(60))
+            throw LinkError(.cancelled, "the task was cancelled")
+        }
+    }
+
+    func close() async {}
 }

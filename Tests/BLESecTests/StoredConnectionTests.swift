@@ -269,6 +269,36 @@ struct StoredConnectionTests {
         try await acceptor.leave()
     }
 
+    @Test("the last channel closes only after the store has committed what the peer has confirmed")
+    func closesAfterCommit() async throws {
+        var options = try storedOptions(.dialer)
+        let opened = try #require(options.store)
+        let store = GatedStore(opened.endpoint)
+        store.state.withLock { $0.isGateOpen = true }
+        options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
+        let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
+        let acceptor = try await accepting()
+        _ = try await dialer.send([1])
+        await dialer.finish()
+        await acceptor.finish()
+        #expect(try await acceptor.receive() == [1])
+        #expect(try await dialer.receive() == nil)
+        while await acceptor.lane?.isEndPending == true {
+            try await Task.sleep(for: .milliseconds(5))
+        }
+        try await dialer.waitUntilCommitted()
+        store.state.withLock { $0.isGateOpen = false }
+        // Now each side is complete, and the acceptor ends the channel.
+        try await acceptor.confirm(through: 1)
+        let closing = Task { try await acceptor.close() }
+        await dialer.wait(for: .closed)
+        try await Task.sleep(for: .milliseconds(200))
+        #expect(await acceptor.status.state == .connected)
+        store.state.withLock { $0.isGateOpen = true }
+        try await closing.value
+        try await dialer.close()
+    }
+
     @Test("what the program has not confirmed when a connection is closed arrives after a restart")
     func closed() async throws {
         let dialer = try await dialing()
@@ -557,6 +587,26 @@ struct StoredConnectionTests {
         let (outboxes, failures) = try Outbox.open(in: link + "/stores")
         #expect(outboxes.isEmpty && failures.count == 1)
         withExtendedLifetime(store) {}
+    }
+
+    @Test("making a store removes what a process left that was killed while it made the same store")
+    func leftovers() throws {
+        let directory = folder.file("stores")
+        let key = fixture.pinned.dialer.fingerprint
+        func open() throws -> [String] {
+            _ = try PeerConnection.Store.open(in: directory, own: key, peer: key)
+            return try FileManager.default.contentsOfDirectory(atPath: directory)
+        }
+        let store = try #require(try open().first)
+        try FileManager.default.removeItem(atPath: "\(directory)/\(store)")
+        for ending in [".new", ".new-journal", ".new-wal"] {
+            try Data([1]).write(to: URL(fileURLWithPath: "\(directory)/\(store).7\(ending)"))
+        }
+        let others = ["other.7.new", "other.7.new-journal"]
+        for name in others {
+            try Data([1]).write(to: URL(fileURLWithPath: "\(directory)/\(name)"))
+        }
+        #expect(Set(try open()) == Set([store] + others))
     }
 
     @Test("a store in use, and a directory that others may enter, are refused")

@@ -145,6 +145,16 @@ import Testing
         #expect(try store.pendingPeers().isEmpty)
     }
 
+    @Test("if the file of incomplete pairings is malformed, no name is changed or removed")
+    func malformedPending() throws {
+        let store = KnownPeersFile(path)
+        try store.bind("a", to: key(1))
+        folder.write("known_peers.pending", "nonsense\n")
+        #expect(throws: ChannelError(.badKey, "")) { try store.rename("a", to: "b") }
+        #expect(throws: ChannelError(.badKey, "")) { try store.remove("a") }
+        #expect(folder.read("known_peers") == Array("a \(key(1))\n".utf8))
+    }
+
     @Test(
         "a plain name is renamed to one with unusual characters, and back",
         arguments: ["a b", "#x", "100%", "Zoë", "line\nfeed", "\u{1B}[31m", "\u{308}", "e\u{301}"])

@@ -76,6 +76,15 @@ struct TrustedFileTests {
         #expect(file.path == path)
     }
 
+    @Test("a link whose target is not UTF-8 is refused")
+    func invalidTarget() throws {
+        // A file whose name has U+FFFD in place of the byte that is not UTF-8.
+        folder.write("x\u{FFFD}", "x")
+        try #require(
+            unsafe symlink([0x78, CChar(truncatingIfNeeded: 0xFF), 0], folder.file("link")) == 0)
+        refuses(folder.file("link"), "is not UTF-8: use a path without this link")
+    }
+
     @Test("a relative path begins at the working directory")
     func relative() throws {
         folder.write("file", "x")

@@ -214,23 +214,42 @@ struct HostilePeerTests {
         }
     }
 
-    @Test("no message may follow an end, and an end may come again")
+    @Test("no message may follow an end, and an end may come again on another link")
     func afterTheEnd() throws {
         for takesMessage in [false, true] {
             var scene = try Scene()
             try scene.receive(Self.chunk(1, of: 10, count: 10))
-            try scene.receive(.finish(number: 2))
+            #expect(try scene.receive(.finish(number: 2)))
             // The end is confirmed when the program has confirmed the message before it.
             if takesMessage { #expect(scene.endpoint.take() != nil) }
             if takesMessage { scene.endpoint.confirm(through: 1, noting: nil) }
             scene.commit()
             scene.expectRefusal(Self.chunk(3, of: 10, count: 10), at: #_sourceLocation)
-            // A peer that does not know whether its end has arrived sends it again.
-            try scene.receive(.finish(number: 3))
+            // A peer that does not know whether its end has arrived sends it again. That is no
+            // progress.
+            try scene.connect()
+            #expect(try !scene.receive(.finish(number: 3)))
             scene.expectRefusal(Self.chunk(4, of: 10, count: 10), at: #_sourceLocation)
+            try scene.connect()
             try scene.receive(.epoch(Identifier(high: 5, low: 5)))
             scene.expectRefusal(Self.chunk(1, of: 10, count: 10), at: #_sourceLocation)
+            #expect(try !scene.receive(.finish(number: 1)))
+        }
+    }
+
+    @Test("a second end on a link is refused, also in a new epoch, and is no progress")
+    func secondEnd() throws {
+        for beginsEpoch in [false, true] {
+            var scene = try Scene()
             try scene.receive(.finish(number: 1))
+            scene.commit()
+            if beginsEpoch { try scene.receive(.epoch(Identifier(high: 5, low: 5))) }
+            scene.commit()
+            let before = scene.endpoint.progressCount
+            scene.expectRefusal(
+                .finish(number: beginsEpoch ? 1 : 2), at: #_sourceLocation)
+            #expect(scene.endpoint.progressCount == before)
+            #expect(scene.endpoint.takeChanges() == nil)
         }
     }
 
@@ -452,6 +471,19 @@ struct HostileStreamTests {
         // the endpoint's own streams has arrived, although the peer has used `ownStream` above.
         scene.peer.streams.entries = [.init(id: 1, .receiving(count: 0, limit: 50))]
         #expect(throws: DeliveryError.self) { try scene.connect() }
+    }
+
+    @Test("a reset that comes again on another link is no progress")
+    func resetAgain() throws {
+        var scene = try Scene()
+        #expect(try scene.receive(.reset(id: 1, code: 1)))
+        scene.peer.streams.opened = 1
+        scene.peer.streams.entries = [
+            .init(id: 0, .receiving(count: 2, limit: 60)),
+            .init(id: 1, .receiving(count: 0, limit: 50)),
+        ]
+        try scene.connect()
+        #expect(try !scene.receive(.reset(id: 1, code: 1)))
     }
 
     @Test("a limit that acknowledges no new bytes, and bytes of a stopped stream, are no progress")

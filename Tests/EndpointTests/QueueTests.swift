@@ -37,4 +37,20 @@ struct QueueTests {
         }
         #expect(queue.elements.map(\.value) == model.map(\.value))
     }
+
+    @Test("of successive confirmed positions in one epoch, the store gets only the last")
+    func successivePositions() {
+        var queue = CommitQueue(
+            hasStore: true,
+            CommitQueue.StoreState(epoch: .none, mayHaveLeft: 0, confirmed: 0))
+        let epoch = Identifier(high: 1, low: 1)
+        for number: UInt64 in 1...3 { queue.append(.confirmed(through: number)) }
+        queue.append(.peerEpoch(epoch, confirmed: 0))
+        for number: UInt64 in 1...2 { queue.append(.confirmed(through: number)) }
+        let changes = queue.beginCommit(queue.committedState)
+        #expect(
+            changes == [
+                .confirmed(through: 3), .peerEpoch(epoch, confirmed: 0), .confirmed(through: 2),
+            ])
+    }
 }

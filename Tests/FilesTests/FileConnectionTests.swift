@@ -360,6 +360,59 @@ struct FileConnectionTests {
         }
     }
 
+    /// Sends `file.bin`, and returns the incoming transfer when it is settled.
+    private func deliver(
+        from sender: PeerConnection, to receiver: PeerConnection, in session: ReceivingSession
+    ) async throws -> FileTransfer {
+        let outgoing = try await sender.sendFile(scratch.path("file.bin"))
+        let incoming = try await nextOffer(to: receiver, in: session).accept(
+            into: scratch.path("in"))
+        #expect(try await outgoing.finish() == "file.bin")
+        #expect(try await incoming.finish() == "file.bin")
+        await incoming.waitUntilSettled()
+        return incoming
+    }
+
+    private func nextOffer(
+        to connection: PeerConnection, in session: ReceivingSession
+    ) async throws -> FileOffer {
+        for await offer in connection.incomingFiles(in: session) { return offer }
+        throw ChannelError(.closed, "no file was offered")
+    }
+
+    @Test(
+        "if a session ends before everything is stored, what is stored is not received again in the next session",
+        .timeLimit(.minutes(1)), arguments: ["refused", "cancelled", "given up"])
+    func nextSession(end: String) async throws {
+        try scratch.write("file.bin", [1, 2, 3])
+        try scratch.write("other", [4])
+        try scratch.makeFolder("in")
+        try await withConnections { sender, receiver in
+            let first = ReceivingSession()
+            let new = try await deliver(from: sender, to: receiver, in: first)
+            #expect(!new.wasStoredBefore)
+            if end == "given up" {
+                let stream = try await sender.open(FileFrame.label, priority: .bulk)
+                await stream.giveUp(.cancelled)
+                // The streams arrive in their order.
+                _ = try await deliver(from: sender, to: receiver, in: first)
+            } else {
+                let other = try await sender.sendFile(scratch.path("other"))
+                let offer = try await nextOffer(to: receiver, in: first)
+                if end == "refused" { await offer.refuse() } else { other.cancel() }
+                #expect(await errorCode(other) != nil)
+            }
+            await first.end()
+            #expect(scratch.names(in: "in") == [".blesec-partial", "file.bin"])
+            let second = ReceivingSession()
+            let old = try await deliver(from: sender, to: receiver, in: second)
+            #expect(old.wasStoredBefore)
+            #expect(scratch.names(in: "in") == [".blesec-partial", "file.bin"])
+            await second.end()
+            #expect(scratch.names(in: "in") == ["file.bin"])
+        }
+    }
+
     @Test("if the receiver refuses a file, or its folder is missing, the sender's transfer fails")
     func refused() async throws {
         try scratch.write("file.bin", [1, 2, 3])

@@ -92,6 +92,31 @@ struct FileFolderTests {
         _ = try folder()
     }
 
+    @Test("a folder that cannot be locked is an error, and does not count as locked by another")
+    func failingLock() throws {
+        try scratch.makeFolder("in")
+        // `flock` fails with EBADF on a descriptor that was opened with `O_PATH`.
+        let path: Int32 = 0o10_000_000
+        let folder = try Descriptor.open(scratch.path("in"), path)
+        #expect(throws: FileFailure.self) { try folder.lock() }
+        #expect(throws: FileFailure.self) { try folder.lockShared() }
+        let first = try Descriptor.open(scratch.path("in"), O_RDONLY)
+        let second = try Descriptor.open(scratch.path("in"), O_RDONLY)
+        #expect(try first.lock())
+        #expect(try !second.lock())
+        #expect(try !second.lockShared())
+    }
+
+    @Test("the error for a folder of incomplete files that cannot be used has its path")
+    func pathInError() throws {
+        let peerFolder = "in/.blesec-partial/" + FileFolder.hex(sha256([7]))
+        try scratch.makeFolder("in")
+        try #require(unsafe mkdir(scratch.path("in/.blesec-partial"), 0o700) == 0)
+        try scratch.write(peerFolder, [])
+        let failure = #expect(throws: FileFailure.self) { try folder() }
+        #expect(failure?.text == "\(scratch.path(peerFolder)): Not a directory")
+    }
+
     @Test("only the names of offers and notes are removed when they are old")
     func namesOfOffers() {
         let hash = FileFolder.hex(sha256([1]))

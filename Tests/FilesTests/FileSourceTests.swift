@@ -127,19 +127,36 @@ struct FileSourceTests {
         try scratch.write("tree/line\nfeed", [1])
         try scratch.link("tree/link\nfeed", to: "good")
         // Names that are not UTF-8.
-        for name in ["bad", ".bad"] {
-            var path = Array(scratch.path("tree/\(name)").utf8CString.dropLast())
-            path += [CChar(truncatingIfNeeded: 0xE9), 0]
-            let number = unsafe open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
-            try #require(number >= 0)
-            close(number)
-        }
-        for (sendsHidden, count) in [(false, 1), (true, 2)] {
+        for name in ["bad", ".bad"] { try makeFile(0xE9, in: "tree/\(name)") }
+        for (sendsHidden, names) in [
+            (false, [#"bad\xE9"#]), (true, [#".bad\xE9"#, #"bad\xE9"#]),
+        ] {
             let source = try FileSource(scratch.path("tree"), sendsHidden: sendsHidden)
             #expect(source.offer.files == 1)
-            #expect(source.omissions.map(\.path) == [".", "line\nfeed", "link\nfeed"])
-            #expect(source.omissions.map(\.problem) == [.badName, .badName, .other])
-            #expect(source.omissions.first?.text == "\(count) names are not UTF-8")
+            #expect(source.omissions.map(\.path) == names + ["line\nfeed", "link\nfeed"])
+            #expect(
+                source.omissions.map(\.problem) == names.map { _ in .badName } + [.badName, .other])
+            #expect(source.omissions.first?.text == "the name is not UTF-8")
         }
+    }
+
+    @Test("at most 100 names of a folder that are not UTF-8 are reported, and the others counted")
+    func manyInvalidNames() throws {
+        try scratch.makeFolder("tree/sub")
+        for byte in UInt8(0x80)...0xE5 { try makeFile(byte, in: "tree/sub/\\") }
+        let source = try FileSource(scratch.path("tree"), sendsHidden: false)
+        #expect(source.omissions.count == 101)
+        #expect(source.omissions.first?.path == #"sub/\x5C\x80"#)
+        #expect(source.omissions.last?.path == "sub")
+        #expect(source.omissions.last?.text == "2 more names are not UTF-8")
+    }
+
+    /// Makes a file whose path ends with this byte.
+    private func makeFile(_ lastByte: UInt8, in path: String) throws {
+        var path = Array(scratch.path(path).utf8CString.dropLast())
+        path += [CChar(truncatingIfNeeded: lastByte), 0]
+        let number = unsafe open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
+        try #require(number >= 0)
+        close(number)
     }
 }

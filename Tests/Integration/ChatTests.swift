@@ -516,6 +516,18 @@ extension Integration {
             #expect(try transfer("").map(\.status) == [0, 0])
             let late = try transfer("tuesday")
             #expect(late.map(\.status) == [0, 65], "\(late.map(\.errors))")
+            // Alone, each side is done, as soon as its wait for the other side ends.
+            let limited = ["--persist", "--timeout", "1", "--store"]
+            let alone = [
+                try pair.listen(limited + [pair.folder.file("listener-store")]).wait(),
+                try pair.connect(limited + [pair.folder.file("dialer-store")]).wait(),
+            ]
+            #expect(alone.map(\.status) == [0, 0], "\(alone.map(\.errors))")
+            let waiting = try pair.listen(
+                ["--persist", "--store", pair.folder.file("listener-store")])
+            _ = try waiting.line("the store says that everything was queued for sending before")
+            waiting.signal(SIGTERM)
+            #expect(try waiting.wait().status == 143)
             #expect(
                 late[1].errors.hasSuffix(
                     "blesec: the store says that everything was sent; standard input was not sent: "

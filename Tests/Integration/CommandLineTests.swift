@@ -209,5 +209,15 @@ extension Integration {
             let piped = try Subprocess.run("sh", ["-c", pipeline])
             #expect(piped.errors.hasSuffix("74\n") || piped.errors == "0\n")
         }
+
+        @Test(
+            "output beyond the limit on the size of a file gives exit status 74",
+            arguments: ["--help", "--version", "keygen --help", "help concepts"])
+        func fileSizeLimit(_ words: String) throws {
+            let script = #"ulimit -f 0; exec "$1" $2 > "$3""#
+            let outcome = try Subprocess.run(
+                "sh", ["-c", script, "sh", Tool.path, words, folder.file("page")])
+            Tool.expect(outcome, status: 74, "standard output cannot be written: File too large")
+        }
     }
 }

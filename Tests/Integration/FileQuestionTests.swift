@@ -95,6 +95,44 @@ extension Integration {
         }
 
         @Test(
+            "a sender that is ended and started again does not send again what is stored",
+            arguments: [SIGTERM, SIGKILL])
+        func startedAgain(_ signal: Int32) throws {
+            let receiver = try startReceiving(["--keep"])
+            func send() throws -> Subprocess {
+                try Tool.start(
+                    [
+                        "send", pair.endpoint(), pair.folder.file("first"),
+                        pair.folder.file("second"), "--identity", pair.folder.file("dialer"),
+                        "--peer", pair.listenerKey,
+                    ], within: 40)
+            }
+            var seen = 0
+            func answer(_ name: String) throws {
+                seen = try receiver.output(containing: "Take \(name), ", after: seen)
+                seen = try receiver.output(containing: Self.question, after: seen)
+                receiver.send(Array("y\n".utf8))
+            }
+            let ended = try send()
+            try answer("first")
+            seen = try receiver.output(containing: "Take second, ", after: seen)
+            seen = try receiver.output(containing: Self.question, after: seen)
+            ended.signal(signal)
+            _ = try ended.wait(whileServing: [receiver])
+            let next = try send()
+            try answer("first")
+            try answer("second")
+            let outcome = try next.wait(whileServing: [receiver])
+            #expect(outcome.status == 0, "\(outcome.errors)")
+            #expect(outcome.errors.contains("sent first: "), "\(outcome.errors)")
+            // Then the receiver has ended the session.
+            try receiver.output(containing: "listening on ", after: seen)
+            let names = try Subprocess.run("ls", ["-A", pair.folder.file("out")]).text
+            #expect(names == "first\nsecond\n")
+            try interrupt(receiver)
+        }
+
+        @Test(
             "with --keep and --anyone, a name that is forgotten during a transfer admits nobody from then on"
         )
         func forgottenName() throws {

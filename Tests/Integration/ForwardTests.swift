@@ -348,6 +348,10 @@ extension Integration {
             }
             let odd = try Tool.run("forward", "unix:/a", "unix:/b", "unix:/c")
             Tool.expect(odd, status: 64, "REMOTE is missing after unix:/c")
+            for open in ["tcp:0.0.0.0:8080", "tcp:[::]:8080", "tcp:[::ffff:127.0.0.1]:8080"] {
+                let outcome = try Tool.run("forward", open, "unix:/b")
+                Tool.expect(outcome, status: 64, "\(open) would let other machines connect")
+            }
             for tool in [dialer, listener] { tool.signal(SIGKILL) }
             _ = try Subprocess.wait([dialer, listener])
         }

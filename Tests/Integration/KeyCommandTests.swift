@@ -89,6 +89,43 @@ extension Integration {
             #expect(folder.mode("key") == 0o600)
         }
 
+        @Test("the umask does not change the mode of new folders", arguments: ["0177", "0777"])
+        func umaskOfFolders(_ mask: String) throws {
+            let path = folder.file("new/deep/key")
+            let command = "umask \(mask); exec '\(Tool.path)' keygen '\(path)'"
+            let made = try Subprocess.run("sh", ["-c", command])
+            #expect(made.status == 0, "\(made.errors)")
+            #expect(folder.mode("new") == 0o700 && folder.mode("new/deep") == 0o700)
+        }
+
+        @Test(
+            "a path that can only name a folder is refused, and no folder is made",
+            arguments: ["new/sub/", "new/sub/.", "new/.."])
+        func folderPath(_ name: String) throws {
+            let path = folder.file(name)
+            Tool.expect(
+                try Tool.run("keygen", path), status: 73,
+                "\(path) is the path of a folder, and not of a file: add a name for the file")
+            #expect(folder.names == [])
+        }
+
+        @Test("in a working directory whose path is not UTF-8, a relative path is refused")
+        func invalidBytesInDirectory() throws {
+            // Another folder, whose name has U+FFFD in place of the byte that is not UTF-8.
+            try #require(unsafe mkdir(folder.file("x\u{FFFD}"), 0o700) == 0)
+            try #require(try Tool.run("keygen", folder.file("x\u{FFFD}/key")).status == 0)
+            let script = #"""
+                here="$2/$(printf 'x\377')" && mkdir -p "$here" && cd "$here" && exec "$1" "$3" "$4"
+                """#
+            for (command, name) in [("keygen", "new"), ("pubkey", "key")] {
+                let outcome = try Subprocess.run(
+                    "sh", ["-c", script, "sh", Tool.path, folder.path, command, name])
+                Tool.expect(
+                    outcome, status: 65,
+                    "\(name) cannot be opened: the path of the working directory is not UTF-8")
+            }
+        }
+
         @Test("keygen never overwrites a file, even when eight processes run at the same time")
         func neverOverwrites() throws {
             let path = folder.file("key")

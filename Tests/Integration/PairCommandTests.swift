@@ -133,6 +133,26 @@ extension Integration {
             }
         }
 
+        @Test("a listener that cannot store a pairing ends with that error, without another try")
+        func unwritableState() throws {
+            // The limit is 512 bytes. The key's file is shorter, and a line with this name is longer,
+            // since each % takes three characters.
+            let name = String(repeating: "%", count: 255)
+            let script = #"ulimit -f 1 && exec "$@""#
+            let listener = try Subprocess(
+                "dash",
+                ["-c", script, "dash", Tool.path, "pair", endpoint, "--listen", "--name", name]
+                    + state("alice"))
+            let code = try listener.line("code: ").dropFirst("code: ".count)
+            let dialer = try dial(["--code", String(code)])
+            #expect(dialer.status == 69, "\(dialer.errors)")
+            let outcome = try listener.wait()
+            #expect(outcome.status == 73 && outcome.text == "", "\(outcome.errors)")
+            let error = try #require(outcome.errors.split(separator: "\n").last)
+            #expect(error.contains("known_peers.pending cannot be created: File too large"))
+            #expect(try knownPeers("alice").isEmpty && knownPeers("bob").isEmpty)
+        }
+
         @Test("after three wrong codes the listener exits, and neither side knows the other")
         func wrongCodes() throws {
             let (listener, code) = try listen(["--digits", "4"], shows: "code")

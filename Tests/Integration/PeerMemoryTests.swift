@@ -125,6 +125,43 @@ extension Integration {
             #expect(pair.folder.mode("missing") == nil)
         }
 
+        @Test(
+            "a path in the environment that is not UTF-8 is refused, and no folder is made",
+            arguments: ["XDG_STATE_HOME", "HOME"],
+            [
+                ["pair", "unix:/nowhere", "--listen", "--name", "lamp"],
+                ["connect", "peer:lamp"], ["peers", "list"],
+            ])
+        func invalidBytesInEnvironment(_ name: String, _ words: [String]) throws {
+            let before = pair.folder.names
+            let script = #"""
+                home="$3/$(printf 'x\377')" && mkdir "$home" &&
+                env -u XDG_STATE_HOME "$2=$home" "$1" $4
+                status=$?
+                rmdir "$home"
+                exit $status
+                """#
+            let outcome = try Subprocess.run(
+                "sh",
+                ["-c", script, "sh", Tool.path, name, pair.folder.path]
+                    + [words.joined(separator: " ")])
+            Tool.expect(
+                outcome, status: 64, "the path in the variable \(name) is not UTF-8: set it to ")
+            #expect(pair.folder.names == before)
+        }
+
+        @Test("a relative path in XDG_STATE_HOME is ignored")
+        func relativeState() throws {
+            for name in [".local", ".local/state"] {
+                try #require(unsafe mkdir(pair.folder.file(name), 0o700) == 0)
+            }
+            makeState(".local/state/blesec", knownPeers: "lamp \(pair.listenerKey)\n")
+            let outcome = try Subprocess.run(
+                Tool.path, ["peers", "list"],
+                environment: ["XDG_STATE_HOME": "relative", "HOME": pair.folder.path])
+            #expect(outcome.text == "lamp \(pair.listenerKey)\n", "\(outcome.errors)")
+        }
+
         @Test("without --remember nothing is stored, and no state folder is made")
         func nothingRemembered() throws {
             let listener = try pair.listen(["--keep"])

@@ -266,9 +266,43 @@ extension Integration {
                 "door is known with \(door) in \(state)/known_peers, and lamp with \(lamp)")
             Tool.expect(
                 try run("rename", "lamp", String(repeating: "n", count: 256)), status: 64,
-                "a peer's name has 1 to 255 bytes")
+                "a name to remember has 1 to 255 bytes")
             Tool.expect(try run("rename", "lamp", ""), status: 64, "NEW is empty")
             #expect(names == before)
+        }
+
+        /// The texts of keys: a fingerprint, and the base64 of a public key.
+        private static let keyTexts = [
+            key(3).description, "CQAA\(String(repeating: "A", count: 39))=",
+        ]
+
+        @Test("a key is refused as the name of a peer", arguments: keyTexts)
+        func keyAsName(_ text: String) throws {
+            remember()
+            let before = names
+            for words in [
+                ["peers", "rename", "lamp", text],
+                ["connect", "unix:/nowhere", "--anyone", "--remember", text],
+                ["pair", "unix:/nowhere", "--listen", "--name", text],
+            ] {
+                let outcome = try Tool.run(arguments: words + ["--state", state])
+                Tool.expect(outcome, status: 64, "`\(text)` is a key, and peer:NAME would mean ")
+            }
+            #expect(names == before)
+        }
+
+        @Test(
+            "a stored name that is a key can be shown, renamed and forgotten", arguments: keyTexts)
+        func storedKeyAsName(_ text: String) throws {
+            write("\(text) \(lamp)\n")
+            #expect(try run("show", text).text.hasPrefix("name: \(text)\n"))
+            let renamed = try run("rename", text, "lamp")
+            #expect(renamed.status == 0, "\(renamed.errors)")
+            #expect(names == "lamp \(lamp)\n")
+            write("\(text) \(lamp)\n")
+            let forgotten = try run("forget", text, "--yes")
+            #expect(forgotten.status == 0, "\(forgotten.errors)")
+            #expect(names == "")
         }
 
         @Test("of processes that rename different peers to one name at once, one succeeds")

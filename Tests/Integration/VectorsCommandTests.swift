@@ -154,6 +154,25 @@ extension Integration {
             Tool.expect(try Tool.run(arguments: arguments), status: 64, reason)
         }
 
+        @Test("--make with --json is a usage error, and makes nothing")
+        func makeJSON() throws {
+            let outcome = try Tool.run("vectors", "--make", "1", "--seed", "1", "--json")
+            #expect(outcome.status == 64 && outcome.output == [])
+            #expect(
+                outcome.errors.contains("--make always writes JSON: leave out --json"),
+                "\(outcome.errors)")
+        }
+
+        @Test("a vector file whose name is not UTF-8 is an error that shows the name")
+        func invalidName() throws {
+            folder.write("a.json", try generate(1))
+            let script = #"cp "$1/a.json" "$1/$(printf 'b\377.json')" && exec "$2" vectors "$1""#
+            let outcome = try Subprocess.run("sh", ["-c", script, "sh", folder.path, Tool.path])
+            Tool.expect(
+                outcome, status: 66,
+                "\(folder.path): the name of the file b\u{FFFD}.json is not UTF-8: rename the file")
+        }
+
         @Test("the same seed makes the same vectors, and a longer file begins with them")
         func determinism() throws {
             let few = try generate(3, seed: 5)

@@ -18,7 +18,7 @@ struct StoreFileTests {
     }
 
     private func open() throws(StoreFailure) -> SQLiteStore {
-        try SQLiteStore(at: path, own: "own", peer: "peer")
+        try SQLiteStore(at: path, keys: ("own", "peer"))
     }
 
     /// Why `body` fails; empty if it does not.
@@ -41,8 +41,14 @@ struct StoreFileTests {
         switch Int.random(in: 0..<18, using: &generator) {
         case 0: return .token(identifier)
         case 1...5:
+            // After an end, only another end follows, when the one before it is confirmed.
+            guard !stored.hasFinished || stored.messages.isEmpty else {
+                return .confirmed(through: number)
+            }
             let length = Int.random(in: 0...300, using: &generator)
-            let isEnd = Int.random(in: 0..<20, using: &generator) == 0
+            let isEnd =
+                stored.hasFinished
+                || (stored.nextID > 300 && Int.random(in: 0..<20, using: &generator) == 0)
             let bytes = [UInt8](repeating: 7, count: length)
             return .message(.init(id: stored.nextID, bytes: isEnd ? nil : bytes))
         case 6: return .mayHaveLeft(through: min(last, number))
@@ -93,6 +99,7 @@ struct StoreFileTests {
             }
         }
         #expect(try open().claim() == expected)
+        #expect(expected.hasFinished)
     }
 
     @Test(
@@ -160,7 +167,8 @@ struct StoreFileTests {
             ("DELETE FROM endpoint", "damaged"),
             ("UPDATE endpoint SET epoch = x'00'", "16 bytes"),
             ("UPDATE endpoint SET first = -1", "damaged"),
-            ("DROP TABLE message", "no such table"), ("DROP TABLE dropped", "no such table"),
+            ("DROP TABLE message", "damaged: no such table"),
+            ("DROP TABLE dropped", "damaged: no such table"),
             ("INSERT INTO dropped VALUES (2, 1)", "reversed"),
             ("INSERT INTO unknown VALUES (1, 3), (2, 2)", "overlap"),
             ("INSERT INTO unknown VALUES (1, 1)", "do not fit"),
@@ -185,24 +193,119 @@ struct StoreFileTests {
         #expect(reason { () throws(StoreFailure) in _ = try open() }.contains("damaged"))
     }
 
-    @Test(
-        "a store of an earlier version is opened and brought to this version",
-        arguments: [1, 2] as [UInt64])
-    func earlierVersion(version: UInt64) throws {
+    /// Makes a store, commits the changes, and changes the database with `sql`. Returns why the
+    /// store is refused then; empty if it is opened.
+    private func reason(after changes: [StoreChange], _ sql: String) throws -> String {
+        try? FileManager.default.removeItem(atPath: path)
         try make()
-        var expected = StoredEndpoint()
+        try open().commit(changes)
+        try Database(path).run(sql)
+        return reason { () throws(StoreFailure) in _ = try open() }
+    }
+
+    @Test(
+        "a message or a note of another type is refused, and so is an end where none can be",
+        arguments: [
+            "UPDATE message SET bytes = 'text' WHERE id = 1",
+            "UPDATE message SET bytes = 5 WHERE id = 1",
+            "UPDATE message SET bytes = NULL WHERE id = 1",
+            "UPDATE message SET bytes = 'text' WHERE id = 2",
+            "UPDATE endpoint SET has_finished = 0",
+            "UPDATE endpoint SET sent_note = 'text'", "UPDATE endpoint SET sent_note = 5",
+            "UPDATE endpoint SET confirmed_note = 'text'",
+        ])
+    func types(sql: String) throws {
         let changes: [StoreChange] = [
-            .message(.init(id: 1, bytes: [1])), .message(.init(id: 2, bytes: [2])),
-            .retired(through: 1), .sentNote([3]),
+            .message(.init(id: 1, bytes: [])), .message(.init(id: 2, bytes: nil)),
+            .sentNote([1]), .confirmedNote([2]),
         ]
-        for change in changes { expected.apply(change) }
+        #expect(try reason(after: changes, "SELECT 1").isEmpty)
+        #expect(try reason(after: changes, sql).contains("is damaged: a message or a note"))
+    }
+
+    @Test("a store in which a message, the end or a range of fates is missing is refused")
+    func missing() throws {
+        // Message 1 is confirmed, 3 is dropped and 5 will be unknown.
+        let messages: [StoreChange] =
+            (1...UInt64(7)).map { StoreChange.message(.init(id: $0, bytes: [UInt8($0)])) }
+            + [.retired(through: 1), .dropped([5]), .rolledBack, .dropped([3])]
+        let finished = messages + [.message(.init(id: 8, bytes: nil))]
+        let deletions = [2, 4, 6, 7].map { "DELETE FROM message WHERE id = \($0)" }
+        let fates = [
+            "DELETE FROM dropped", "DELETE FROM unknown", "UPDATE endpoint SET decided = 0",
+        ]
+        for (changes, faults) in [
+            (messages, deletions + fates + ["UPDATE endpoint SET has_finished = 1"]),
+            (finished, deletions + fates + ["DELETE FROM message WHERE id = 8"]),
+        ] {
+            #expect(try reason(after: changes, "SELECT 1").isEmpty)
+            for sql in faults {
+                let reason = try reason(after: changes, sql)
+                #expect(reason.contains("is damaged: a message is missing"), "\(sql): \(reason)")
+            }
+        }
+    }
+
+    @Test("ends that were confirmed are not missing, also when the end is queued again")
+    func confirmedEnds() throws {
+        try make()
+        let commits: [[StoreChange]] = [
+            [.message(.init(id: 1, bytes: [1])), .message(.init(id: 2, bytes: nil))],
+            [.mayHaveLeft(through: 2), .retired(through: 2)],
+            [.message(.init(id: 3, bytes: nil))], [.retired(through: 3)],
+        ]
+        for changes in commits { try open().commit(changes) }
+        let stored = try #require(try open().claim())
+        #expect(stored.messages.isEmpty && stored.nextID == 4)
+    }
+
+    /// Makes a store of an earlier version, with these changes.
+    private func make(version: UInt64, _ changes: [StoreChange]) throws {
+        try? FileManager.default.removeItem(atPath: path)
+        try make()
         try open().commit(changes)
         let database = try Database(path)
         if version == 1 { try database.run("DROP TABLE dropped") }
         try database.run("ALTER TABLE endpoint DROP COLUMN was_rolled_back")
         try database.run("ALTER TABLE endpoint DROP COLUMN was_interrupted")
         try database.run("PRAGMA user_version = \(version)")
-        _ = consume database
+    }
+
+    @Test(
+        "a store of an earlier version that is refused stays as it was",
+        arguments: [1, 2] as [UInt64])
+    func earlierVersionRefused(version: UInt64) throws {
+        for (sql, text) in [
+            ("DELETE FROM message WHERE id = 1", "a message is missing"),
+            ("UPDATE message SET bytes = 'text'", "not a BLOB"),
+            ("ALTER TABLE endpoint DROP COLUMN taken", "no such column"),
+            ("UPDATE endpoint SET peer = 'other'", "other keys"),
+        ] {
+            try make(
+                version: version,
+                [.message(.init(id: 1, bytes: [1])), .message(.init(id: 2, bytes: [2]))])
+            try Database(path).run(sql)
+            let schema = "SELECT name, sql FROM sqlite_schema ORDER BY name"
+            let before = try Database(path).run(schema)
+            let reason = reason { () throws(StoreFailure) in _ = try open() }
+            #expect(reason.contains("damaged") && reason.contains(text), "\(sql): \(reason)")
+            #expect(try Database(path).run(schema) == before)
+            #expect(
+                try Database(path).run("PRAGMA user_version") == [[.integer(Int64(version))]])
+        }
+    }
+
+    @Test(
+        "a store of an earlier version is opened and brought to this version",
+        arguments: [1, 2] as [UInt64])
+    func earlierVersion(version: UInt64) throws {
+        var expected = StoredEndpoint()
+        let changes: [StoreChange] = [
+            .message(.init(id: 1, bytes: [1])), .message(.init(id: 2, bytes: [2])),
+            .retired(through: 1), .sentNote([3]),
+        ]
+        for change in changes { expected.apply(change) }
+        try make(version: version, changes)
         for _ in 0..<2 { #expect(try open().claim() == expected) }
         for change in [StoreChange.dropped([2]), .interrupted, .rolledBack] {
             expected.apply(change)

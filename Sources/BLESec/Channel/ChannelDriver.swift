@@ -419,15 +419,21 @@ final class ChannelDriver {
         if machine.canReceive { waiting.wake(.message) }
         if trust?.rememberResult != nil { waiting.wake(.remembered) }
         let isLate = callDeadlines.contains { $0 <= now }
-        if isOver || isLate || machine.hasRoom { waiting.wake(.room) }
+        if isOver || isLate { waiting.wake(.room) } else { wakeNextForRoom() }
         let acknowledged = machine.session?.acknowledged ?? 0
-        if isOver || isLate || acknowledged > lastAcknowledged
-            || machine.session?.cannotReadAcknowledgements == true
-        {
+        let mustWakeAll =
+            isOver || isLate || machine.session?.cannotReadAcknowledgements == true
+        if mustWakeAll || acknowledged > lastAcknowledged {
             lastAcknowledged = acknowledged
-            waiting.wake(.acknowledgement)
+            waiting.wake(.acknowledgement, through: mustWakeAll ? .max : acknowledged)
         }
         if isOver || machine.hasPeerEnded { waiting.wake(.end) }
+    }
+
+    /// If there is room, wakes the first call that waits for room. That call wakes the next one when
+    /// it has queued its message.
+    func wakeNextForRoom() {
+        if machine.hasRoom { waiting.wake(.room, atMost: 1) }
     }
 }
 

@@ -24,6 +24,8 @@ public actor SecureChannel {
     var unreadBytes: ArraySlice<UInt8> = []
     /// The last turn that ``endTurn(_:)`` has ended.
     private var endedTurn: UInt64 = 0
+    /// The place of the last call that began to wait for room.
+    private var lastPlace: UInt64 = 0
 
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -212,6 +214,7 @@ public actor SecureChannel {
     }
 
     func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
+        defer { driver.wakeNextForRoom() }
         let number = try driver.machine.queue(message)
         driver.flush()
         return number
@@ -221,7 +224,10 @@ public actor SecureChannel {
     private func queue(
         _ messages: ArraySlice<[UInt8]>
     ) throws(ChannelError) -> ArraySlice<[UInt8]> {
-        defer { driver.flush() }
+        defer {
+            driver.flush()
+            driver.wakeNextForRoom()
+        }
         var next = messages.startIndex
         // When the channel is over, the machine throws the error that ended it.
         while next < messages.endIndex, isOver || driver.machine.hasRoom {
@@ -275,7 +281,7 @@ public actor SecureChannel {
                 driver.addCallDeadline(patienceEnd)
             }
             defer { if isInboxFull { driver.removeCallDeadline(patienceEnd) } }
-            try await wait(for: .acknowledgement) {
+            try await wait(for: .acknowledgement, number: number) {
                 acknowledged >= number || driver.machine.isOver || now >= deadline
                     || cannotReadAcknowledgements != isInboxFull
                     || isInboxFull && now >= patienceEnd
@@ -323,7 +329,9 @@ public actor SecureChannel {
     func delivery(of number: UInt64) async -> Delivery {
         addAcknowledgementWaiters(1)
         defer { addAcknowledgementWaiters(-1) }
-        try? await wait(for: .acknowledgement) { acknowledged >= number || isOver }
+        try? await wait(for: .acknowledgement, number: number) {
+            acknowledged >= number || isOver
+        }
         return acknowledged >= number ? fateOfAcknowledged : .unknown
     }
 
@@ -340,12 +348,18 @@ public actor SecureChannel {
     /// Waits while too many bytes wait to be sent; throws `timedOut` past `deadline`.
     func waitForRoom(until deadline: UInt64 = .max) async throws(ChannelError) {
         if !driver.machine.hasRoom { driver.flushPending() }
+        guard !isOver, !driver.machine.hasRoom else { return }
+        // A call that is woken in vain, because another call has taken the room, keeps its place.
+        lastPlace += 1
+        let place = lastPlace
         while !isOver, !driver.machine.hasRoom {
             guard now < deadline else {
                 throw ChannelError(
                     .timedOut, "there was no room to send the message in time; it was not sent")
             }
-            try await wait(for: .room) { isOver || driver.machine.hasRoom || now >= deadline }
+            try await wait(for: .room, number: place) {
+                isOver || driver.machine.hasRoom || now >= deadline
+            }
         }
     }
 
@@ -600,11 +614,14 @@ public actor SecureChannel {
 
     private var now: UInt64 { loop.now.nanoseconds }
 
-    /// Does the same as ``LoopCondition/wait(for:on:until:)``, but its error has the channel's
+    /// Does the same as ``LoopCondition/wait(for:number:on:until:)``, but its error has the channel's
     /// phase.
-    func wait(for event: LoopEvent, until isTrue: () -> Bool) async throws(ChannelError) {
+    func wait(
+        for event: LoopEvent, number: UInt64 = 0, until isTrue: () -> Bool
+    ) async throws(ChannelError) {
         while !isTrue() {
-            let isCancelled = await driver.waiting.wait(for: event, isolation: self, unless: isTrue)
+            let isCancelled = await driver.waiting.wait(
+                for: event, number: number, isolation: self, unless: isTrue)
             if isCancelled {
                 throw ChannelError(.cancelled, "the task that waited was cancelled", phase: phase)
             }

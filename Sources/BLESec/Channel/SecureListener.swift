@@ -191,7 +191,8 @@ public actor SecureListener {
         SecureChannels { [self] () throws(ChannelError) in try await accept() }
     }
 
-    /// The failures of handshakes from now on, for logs.
+    /// The failures of handshakes from now on, for logs. If peers cannot be accepted, for example for
+    /// lack of descriptors, the first such error in a row is among them.
     public func failures() -> Observation<PeerFailure> {
         failureObservers.add(capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
     }
@@ -233,8 +234,10 @@ public actor SecureListener {
         let listener = listener
         let gate = AcceptGate(loop, waiting)
         acceptTask = Task(executorPreference: loop) { [loop, channelLoops, weak self] in
-            await listener.acceptAll(on: loop, linkLoop: { channelLoops.nextLoop }) {
-                [weak self] link in
+            await listener.acceptAll(
+                on: loop, linkLoop: { channelLoops.nextLoop },
+                reporting: { [weak self] error in await self?.reportAcceptError(error) }
+            ) { [weak self] link in
                 // While the link waits for room, the task does not keep the listener alive.
                 while let isAdmitted = await self?.admit(link) {
                     if isAdmitted { return }
@@ -246,6 +249,12 @@ public actor SecureListener {
             // Tasks that wait in `accept()` must learn of that.
             if !Task.isCancelled { await self?.close() }
         }
+    }
+
+    /// Tells observers that a peer cannot be accepted, for example for lack of descriptors.
+    private func reportAcceptError(_ error: LinkError) {
+        failureObservers.tell(
+            PeerFailure(peer: "a new peer", error: ChannelError(link: error)))
     }
 
     /// Begins the handshake of a link. Returns false if the link has to wait for room.

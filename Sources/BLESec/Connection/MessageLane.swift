@@ -77,6 +77,8 @@ final class MessageLane: Sendable {
     struct News {
         /// Whether a message has got its fate, or the peer has confirmed this side's end.
         var hasFate: Bool
+        /// All messages up to this number have a fate.
+        var decided: UInt64
         /// Whether a stream is over, so that another one may be opened.
         var isStreamOver: Bool
         /// The streams for which something has changed.
@@ -379,7 +381,8 @@ final class MessageLane: Sendable {
                 (state.hasCommitted, state.hasNewFate, state.isRevoked) = (false, false, false)
             }
             return News(
-                hasFate: state.hasNewFate, isStreamOver: state.endpoint.streams.hasForgotten,
+                hasFate: state.hasNewFate, decided: state.fates.decided,
+                isStreamOver: state.endpoint.streams.hasForgotten,
                 streams: state.endpoint.streams.takeTouched(),
                 hasIncomingStream: state.endpoint.streams.hasArrived,
                 hasPeerFinished: state.endpoint.hasPeerFinished,

@@ -228,6 +228,7 @@ extension PeerConnection {
         current = channel
         // A call that closes the connection asks the older channel whether it has lost messages.
         if let older { closingChannels.append(older) }
+        await limitClosingChannels()
         if let lane {
             let port = lane.beginLink(to: peer, order)
             channel.loop.execute { channel.assumeIsolated { $0.carry(port) } }
@@ -279,6 +280,15 @@ extension PeerConnection {
         await current.endTurn(endedTurn)
     }
 
+    /// Ends the oldest of the closing channels at once if there are too many. A channel that closes
+    /// waits for its peer, for ``ChannelTimeouts/close``, and a peer that gets one link after
+    /// another could make this side run out of descriptors.
+    private func limitClosingChannels() async {
+        for channel in closingChannels.dropLast(Self.mostClosingChannels) { await channel.abort() }
+    }
+
+    private static let mostClosingChannels = 8
+
     /// Closes a channel that the connection does not use. While the task waits for the channel, it
     /// does not keep the connection alive.
     private func close(_ channel: SecureChannel) {
@@ -318,6 +328,9 @@ extension PeerConnection {
         case .closeConnection:
             stopUsing(channel)
             shut(nil)
+            // Once the channel is closed, the peer need not be reachable any more. So everything
+            // that it has confirmed is committed first.
+            if (try? await waitUntilCommitted()) == nil { await channel.abort() }
         case .dropChannel(then: let step):
             // From now on, a call that closes the connection waits for this channel, too.
             if isCurrent { stopUsing(channel) }

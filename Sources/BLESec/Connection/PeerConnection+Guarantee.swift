@@ -171,7 +171,7 @@ extension PeerConnection {
 
     func delivery(of number: UInt64) async -> Delivery {
         guard let lane else { return .unknown }
-        try? await waiting.wait(for: .acknowledgement, on: self) {
+        try? await waiting.wait(for: .acknowledgement, number: number, on: self) {
             lane.fate(of: number) != nil || isOver
         }
         return lane.fate(of: number) ?? .unknown
@@ -259,7 +259,9 @@ extension PeerConnection {
         waiting.wake(.change)
         wake(news.streams)
         if news.hasIncomingStream || news.hasPeerFinished { waiting.wake(.stream) }
-        if news.hasFate || machine.isClosed { waiting.wake(.acknowledgement) }
+        if news.hasFate || machine.isClosed {
+            waiting.wake(.acknowledgement, through: machine.isClosed ? .max : news.decided)
+        }
         if news.hasFate || machine.isClosed || news.isStreamOver { waiting.wake(.room) }
         if let failure = news.failure { shut(failure) }
         releaseStore()
@@ -296,12 +298,12 @@ extension PeerConnection {
     // MARK: - Closing
 
     /// Lets the program take no more messages, and waits until all of this is true, or until there
-    /// is no progress for `limit`:
+    /// is no progress for `limit`; then returns false:
     ///
     /// - The program has confirmed the messages that it has taken.
     /// - The peer has confirmed the queued messages and this side's end, or there is no link.
     /// - The store has committed everything.
-    func settle(_ lane: MessageLane, within limit: Duration?) async {
+    func settle(_ lane: MessageLane, within limit: Duration?) async -> Bool {
         lane.stopTaking()
         let limit = closeLimit(limit)
         var idle = Idle(lane.progressCount, loop.now)
@@ -314,8 +316,9 @@ extension PeerConnection {
             let isCancelled = await waiting.wait(
                 for: .change, until: idle.since.advanced(by: limit), isolation: self,
                 unless: isDone)
-            if isCancelled { return }
+            if isCancelled { break }
         }
+        return isDone()
     }
 
     /// Measures since when there has been no progress.
@@ -351,7 +354,7 @@ extension PeerConnection {
         var idle = Idle(lane.progressCount, loop.now)
         while !lane.isSettled, !machine.isClosed {
             if idle.hasLasted(limit, lane.progressCount, loop.now) {
-                let error = Self.incomplete(lane, limit)
+                let error = incomplete(lane, limit)
                 shut(nil)
                 throw error
             }
@@ -416,7 +419,9 @@ extension PeerConnection {
         throw .waitCancelled
     }
 
-    private static func incomplete(_ lane: MessageLane, _ limit: Duration) -> ChannelError {
+    /// The error of a call that has waited for `limit` without progress.
+    func incomplete(_ lane: MessageLane, _ limit: Duration?) -> ChannelError {
+        let limit = closeLimit(limit)
         let count = lane.pendingCount
         let streams = lane.changeStreams { $0.openCount }
         if count == 0, streams > 0 {

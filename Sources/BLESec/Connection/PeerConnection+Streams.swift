@@ -91,9 +91,10 @@ extension PeerConnection {
         /// Returns the next bytes, at most `count`, as soon as there are any; nil at the end. `count`
         /// must be positive.
         ///
-        /// - Throws: `streamReset` if this side has called ``stop(code:)``; once the bytes that have
-        ///   arrived are read, `streamReset` if the peer has given up its direction, `sessionLost`,
-        ///   or the error that closed the connection; `cancelled`.
+        /// - Throws: `streamReset` if this side has called ``stop(code:)``, unless everything up to
+        ///   the peer's end was read before; once the bytes that have arrived are read,
+        ///   `streamReset` if the peer has given up its direction, `sessionLost`, or the error that
+        ///   closed the connection; `cancelled`.
         public func read(atMost count: Int = 65_536) async throws(ChannelError) -> [UInt8]? {
             precondition(count > 0, "a read takes at least one byte")
             return try await connection.read(from: self, atMost: count)

@@ -227,12 +227,12 @@ public actor PeerConnection {
         let ticket = turns.take()
         defer {
             turns.give(back: ticket)
-            waiting.wake(.nextSender)
+            waiting.wake(.nextSender, through: turns.next)
         }
         while !turns.isNext(ticket), machine.canSend,
             whenDisconnected == .wait || current != nil
         {
-            try await waiting.wait(for: .nextSender, on: self) {
+            try await waiting.wait(for: .nextSender, number: ticket, on: self) {
                 turns.isNext(ticket) || !machine.canSend
                     || whenDisconnected == .fail && current == nil
             }
@@ -417,7 +417,13 @@ public actor PeerConnection {
     private func leave(
         _ reason: EndReason, within limit: Duration?
     ) async throws(ChannelError) {
-        if let lane, reason == .done { await settle(lane, within: limit) }
+        var limit = limit
+        var silence: ChannelError?
+        if let lane, reason == .done, await !settle(lane, within: limit) {
+            // There was no progress for the whole time, so the channel gets no second one.
+            silence = incomplete(lane, limit)
+            limit = .zero
+        }
         if let last = current.take() {
             closingChannels.append(last)
             lastChannel = last
@@ -434,7 +440,8 @@ public actor PeerConnection {
             } catch {
                 // Of an earlier channel, only the loss of this side's messages is an error.
                 let isOfLast = channel === lastChannel
-                if isOfLast || error.code == .cancelled { failure = failure ?? error }
+                if error.code == .cancelled { failure = failure ?? error }
+                if isOfLast { failure = failure ?? silence ?? error }
             }
             if await channel.hasLostMessages { hasLostMessages = true }
         }

@@ -57,6 +57,8 @@ actor RenewableListener: LinkListener {
     /// retiring listeners.
     private var servedPSMs: [ObjectIdentifier: ServedPSM] = [:]
     private var arrivedLinks: [any Link] = []
+    /// Why a peer could not be accepted; ``accept()`` throws this error once.
+    private var acceptError: LinkError?
     private let waiting: LoopCondition
     private var isClosed = false
     nonisolated let localDescription: String
@@ -116,12 +118,13 @@ actor RenewableListener: LinkListener {
 
     func accept() async throws(LinkError) -> any Link {
         while arrivedLinks.isEmpty {
+            if let error = acceptError.take() { throw error }
             guard !isClosed else { throw LinkError(.closed, "the listener is closed") }
             // The deadline never comes. But only a wait with a deadline ends at the loop's
             // shutdown.
             let isCancelled = await waiting.wait(
                 for: .link, until: .distantFuture, isolation: self
-            ) { !arrivedLinks.isEmpty || isClosed }
+            ) { !arrivedLinks.isEmpty || isClosed || acceptError != nil }
             if isCancelled { throw LinkError(.cancelled, "the task that waited was cancelled") }
         }
         let link = arrivedLinks.removeFirst()
@@ -228,12 +231,19 @@ actor RenewableListener: LinkListener {
 
     private func serve(_ listener: L2CAPListener) {
         let task = Task(executorPreference: loop) { [loop, weak self] in
-            await listener.acceptAll(on: loop) { [weak self] link in
+            await listener.acceptAll(
+                on: loop, reporting: { [weak self] error in await self?.didFail(error) }
+            ) { [weak self] link in
                 guard let self else { return await loop.run { link.close() } }
                 await self.admitWhenRoom(link, from: listener)
             }
         }
         servedPSMs[ObjectIdentifier(listener)] = ServedPSM(listener: listener, task: task)
+    }
+
+    private func didFail(_ error: LinkError) {
+        acceptError = error
+        waiting.wake(.link)
     }
 
     /// Waits until the queue has room, and then queues the link.

@@ -119,14 +119,16 @@ struct ReceivingHalf: Sendable {
         self.size = size
     }
 
-    mutating func reset(_ code: UInt32) throws(DeliveryError) {
+    /// Takes the peer's `reset`. Returns whether it has an effect.
+    mutating func reset(_ code: UInt32) throws(DeliveryError) -> Bool {
         guard !isResetOnLink else { throw .violation("a second reset of a stream on a link") }
         isResetOnLink = true
         // If the program has everything already, the reset has no effect.
-        guard resetCode == nil, !hasTakenAll else { return }
+        guard resetCode == nil, !hasTakenAll else { return false }
         resetCode = code
         // The program can still read what has arrived, unless it does not have the stream yet.
         if !isAccepted { discard() }
+        return true
     }
 
     private var owesStop: Bool { stopCode != nil && !hasSentStop && !isDone }

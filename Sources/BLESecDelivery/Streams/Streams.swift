@@ -560,7 +560,9 @@ package final class Streams {
         case .reset(let id, let code):
             // The `reset` may have crossed this side's `done`.
             if isForgotten(id) { return false }
-            try changeOpen(id) { stream throws(DeliveryError) in try stream.receiving.reset(code) }
+            return try changeOpen(id) { stream throws(DeliveryError) in
+                try stream.receiving.reset(code)
+            }
         case .stop(let id, let code):
             return try changeOpen(id) { stream throws(DeliveryError) in
                 guard stream.sending.stop(code) else {

@@ -166,16 +166,28 @@ private final class Inbox: Sendable {
     /// ``TransferConnection/run(endsWhenInterrupted:_:)`` to close the connection in good order.
     func receive(from connection: PeerConnection) async throws(ChannelError) -> Bool {
         let display = TransferDisplay()
+        let session = ReceivingSession()
         await withDiscardingTaskGroup { group in
             group.addTask { await Forwarder.refuseStreams(of: connection) }
-            for await offer in connection.incomingFiles {
+            for await offer in connection.incomingFiles(in: session) {
                 group.addTask { await self.handle(offer, from: connection, display) }
             }
         }
         if Task.isCancelled { throw ChannelError(.cancelled, "interrupted") }
         let status = await connection.status
         if status.state == .closed, let failure = status.failure { throw failure }
+        await session.end()
         return true
+    }
+
+    /// Adds the remedy to the error for a name that begins with a dot.
+    private func explained(_ error: ChannelError, _ offer: FileOffer) -> ChannelError {
+        guard error.code == .refused, !options.allowsHidden, offer.name.utf8.first == 0x2E else {
+            return error
+        }
+        return ChannelError(
+            .refused,
+            "\(offer.name) is not taken, since its name begins with a dot: start with --hidden")
     }
 
     /// Asks whether the offer is accepted, and then refuses it or receives it.
@@ -229,7 +241,8 @@ private final class Inbox: Sendable {
                     "received \(name): " + TransferText.summary(transfer, seconds: seconds),
                     "received", TransferText.members(transfer, name, seconds: seconds))
             }
-        } catch {
+        } catch let cause {
+            let error = explained(cause, offer)
             outcomes.withLock { outcomes in
                 // A second copy of an offer is refused as `busy` while the first copy is received.
                 // If the first copy was stored meanwhile, nothing is missing.

@@ -22,8 +22,11 @@ enum SendCommand {
                 + "for `blesec connect`. With --listen, blesec waits at TARGET instead. With "
                 + "--service there is no TARGET: both sides look for each other.",
             "While the peer is out of reach, blesec looks for it. A lost link only delays the "
-                + "transfer. If either process ends, start the same command again: what the "
-                + "receiver already has is compared by its hash, and is not sent again.",
+                + "transfer. If either process ends, or the receiver has not taken everything, start "
+                + "the same command again. For 7 days, what the receiver has stored is not sent "
+                + "again, unless either side has changed it; the part that it has of another file "
+                + "is compared by its hash, and is not sent again either. When everything that can "
+                + "be sent is sent, the same command sends it anew.",
             "A file counts as sent when the peer has it under its final name and on its disk, and "
                 + "its SHA-256 is that of the bytes that the sender read. Only then is 100 % shown. "
                 + "A file that is changed while it is sent is not stored, and the exit status says "
@@ -31,7 +34,8 @@ enum SendCommand {
                 + "links in a folder are neither followed nor sent. A file in a folder that cannot "
                 + "be read, or whose name cannot be sent, is left out, and the exit status says so.",
             "On a terminal, a line shows the progress of the current file, and a second line the "
-                + "progress of all files. With --json, an object each second says the same. Ctrl-C "
+                + "progress of all files. With --json, an object each second says the same, and "
+                + "the error with which the command fails is the last object. Ctrl-C "
                 + "ends the transfer and tells the peer, which keeps what has arrived.",
         ],
         examples: [
@@ -88,19 +92,25 @@ enum SendCommand {
             do throws(ChannelError) {
                 transfer = try await connection.sendFile(path, sendsHidden: sendsHidden) {
                     omission in
+                    // Symbolic links, devices and pipes are never sent, so this is no error.
+                    let isFailure = omission.problem != .other
                     Diagnostics.note(
                         "not sent: \(omission.path): \(omission.text)", "omitted",
-                        [("path", .string(omission.path)), ("reason", .string(omission.text))])
-                    // Symbolic links, devices and pipes are never sent, so this is no error.
-                    guard omission.problem != .other else { return }
+                        [("path", .string(omission.path)), ("reason", .string(omission.text))],
+                        at: isFailure ? -1 : 0)
+                    guard isFailure else { return }
                     let error = ChannelError(
                         .incomplete, "some files of \(path) were not sent")
                     omitted.withLock { $0 = $0 ?? error }
                 }
             } catch {
-                Diagnostics.print(error)
-                // Without a text, the error is not printed again when the command ends.
-                firstError.withLock { $0 = $0 ?? ChannelError(error.code, "") }
+                // The error is printed when the command ends, which may be much later.
+                if paths.count > 1 {
+                    Diagnostics.note(
+                        error.reason, "not-sent", [("name", .string(path))] + error.members,
+                        at: -1)
+                }
+                firstError.withLock { $0 = $0 ?? error }
                 continue
             }
             hasOffered = true

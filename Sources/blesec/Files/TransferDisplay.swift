@@ -60,9 +60,7 @@ final class TransferDisplay: Sendable {
             if let total, total.count > 1 {
                 lines.append(
                     Self.totalLine(
-                        state.ended,
-                        progress.bytes > .max - state.endedBytes
-                            ? .max : state.endedBytes + progress.bytes, total, width))
+                        state.ended, Self.sum(state.endedBytes, progress.bytes), total, width))
             }
             draw(lines, &state)
         }
@@ -74,17 +72,17 @@ final class TransferDisplay: Sendable {
         let written = Locked<FileTransfer.State?>(nil)
         let ticking = Task(executorPreference: EventLoop.shared) {
             while (try? await EventLoop.shared.sleep(for: .seconds(1))) != nil {
-                Self.writeObject(transfer, written, isDue: true)
+                self.writeObject(transfer, written, isDue: true)
             }
         }
-        for await _ in transfer.progress { Self.writeObject(transfer, written, isDue: false) }
+        for await _ in transfer.progress { writeObject(transfer, written, isDue: false) }
         ticking.cancel()
         await ticking.value
     }
 
     /// Writes the newest progress, if `isDue` is true or the state differs from the one `written`
     /// last. Writes nothing after the state `done` or `failed`.
-    private static func writeObject(
+    private func writeObject(
         _ transfer: FileTransfer, _ written: Locked<FileTransfer.State?>, isDue: Bool
     ) {
         // The lock keeps the objects in their order.
@@ -98,7 +96,7 @@ final class TransferDisplay: Sendable {
         }
     }
 
-    private static func writeProgress(
+    private func writeProgress(
         of transfer: FileTransfer, _ progress: FileTransfer.Progress
     ) {
         var members: [(String, JSONValue)] = [
@@ -108,10 +106,22 @@ final class TransferDisplay: Sendable {
             ("files", .number(progress.files)), ("total-files", .number(progress.totalFiles)),
         ]
         if let rate = progress.rate {
-            members.append(("rate", .number(Int(clamping: clampedInteger(rate)))))
+            members.append(("rate", .number(Int(clamping: Self.clampedInteger(rate)))))
         }
         if let left = progress.timeLeft {
             members.append(("seconds-left", .number(Int(clamping: left.components.seconds))))
+        }
+        if let total {
+            let (ended, bytes) = state.withLock { state in
+                (state.ended, Self.sum(state.endedBytes, progress.bytes))
+            }
+            members += [
+                ("all-ended", .number(ended)), ("all-count", .number(total.count)),
+                ("all-bytes", .number(Int(clamping: bytes))),
+            ]
+            if let all = total.bytes {
+                members.append(("all-total", .number(Int(clamping: all))))
+            }
         }
         Diagnostics.note("", "progress", members)
     }
@@ -124,8 +134,7 @@ final class TransferDisplay: Sendable {
         state.withLock { state in
             draw([], &state)
             state.ended += 1
-            let bytes = transfer.current.bytes
-            state.endedBytes = bytes > .max - state.endedBytes ? .max : state.endedBytes + bytes
+            state.endedBytes = Self.sum(state.endedBytes, transfer.current.bytes)
         }
         guard hasColours else {
             return Diagnostics.note(text, event, members, at: isFailure ? -1 : 0)
@@ -246,6 +255,11 @@ final class TransferDisplay: Sendable {
         let tenths = Int((value * 10).rounded())
         let text = value < 99.95 ? "\(tenths / 10).\(tenths % 10)" : "\(Int(value.rounded()))"
         return "\(text) \(units[unit])"
+    }
+
+    /// The sum of two numbers; a sum that is too large becomes the greatest number.
+    private static func sum(_ one: UInt64, _ other: UInt64) -> UInt64 {
+        one > .max - other ? .max : one + other
     }
 
     /// A number as an integer: 0 if it is negative, and `.max` from 2^63 on.

@@ -23,9 +23,9 @@ enum ForwardCommand {
             + PeerMemory.all + [at, RouteArguments.listen, allow, PersistentArguments.idle],
         description: [
             "Listens on LOCAL. Each connection there is carried as a stream to the peer, whose "
-                + "blesec connects to REMOTE. LOCAL and REMOTE are unix:PATH, "
-                + "tcp:127.0.0.1:PORT or tcp:[::1]:PORT, and several pairs may be given. The "
-                + "peer's side runs `blesec forward --allow REMOTE`, and refuses every other "
+                + "blesec connects to REMOTE. LOCAL is unix:PATH, tcp:127.0.0.1:PORT or "
+                + "tcp:[::1]:PORT. REMOTE may also be at another machine: tcp:ADDRESS:PORT, with a "
+                + "numeric address. Several pairs may be given. The peer's side runs `blesec forward --allow REMOTE`, and refuses every other "
                 + "target. Each side may forward connections and allow targets at the same time. "
                 + "If the peer sends a message, it runs another command, and the exit status is 76.",
             "While the peer is out of reach, blesec looks for it, and connections wait. No byte of a "
@@ -76,6 +76,11 @@ enum ForwardCommand {
         }
         let pairs = stride(from: 0, to: targets.count, by: 2).map {
             (local: targets[$0], remote: targets[$0 + 1])
+        }
+        for (local, _) in pairs where local.isOpenToOtherMachines {
+            throw arguments.usage(
+                "\(local) would let other machines connect: LOCAL is unix:PATH, tcp:127.0.0.1:PORT "
+                    + "or tcp:[::1]:PORT")
         }
         if targets.isEmpty, allowed.isEmpty {
             throw arguments.usage("LOCAL and REMOTE, or \(allow.name), are missing")

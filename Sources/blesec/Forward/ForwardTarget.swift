@@ -33,6 +33,11 @@ enum ForwardTarget: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
+    /// Whether another machine may reach a listener at this address.
+    var isOpenToOtherMachines: Bool {
+        if case .tcp(let address) = self { !address.isLoopback } else { false }
+    }
+
     var isTCP: Bool { if case .tcp = self { true } else { false } }
 
     /// Connects to the target.
@@ -115,6 +120,8 @@ enum ForwardListener: Sendable {
 struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
     let description: String
     let socketAddress: SocketAddress
+    /// Whether the address reaches only this machine: `127.…` or `::1`.
+    let isLoopback: Bool
     private let family: Int32
 
     /// Reads `127.0.0.1:80` or `[::1]:80`; nil for anything else.
@@ -134,6 +141,7 @@ struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
             unsafe inet_pton(isIPv6 ? AF_INET6 : AF_INET, name, $0.baseAddress)
         }
         guard result == 1 else { return nil }
+        isLoopback = isIPv6 ? address == [UInt8](repeating: 0, count: 15) + [1] : address[0] == 127
         let bigEndianPort = [UInt8(port >> 8), UInt8(port & 0xFF)]
         let zeros = [UInt8](repeating: 0, count: 8)
         // sockaddr_in ends with 8 zeros; sockaddr_in6 has flow information before the address and a

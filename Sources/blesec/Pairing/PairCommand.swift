@@ -8,8 +8,8 @@ enum PairCommand {
     private static let name = Option(
         name: "--name", value: "NAME",
         help: "This side's own name for the peer. From then on, `peer:NAME` is the peer in every "
-            + "command. If NAME already has another key, or gets one meanwhile, the command fails, "
-            + "and NAME keeps that key.")
+            + "command. NAME must not be a key. If NAME already has another key, or gets one "
+            + "meanwhile, the command fails, and NAME keeps that key.")
     /// CODE is optional. The word after `--code` is CODE only if it begins with a digit or is `-`.
     private static let code = Option(
         name: "--code", value: "CODE", ifNextWordBeginsWith: (0...9).map(String.init),
@@ -95,11 +95,8 @@ enum PairCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         guard let name = arguments.value(name) else { throw arguments.usage("--name is missing") }
-        guard (1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) else {
-            throw arguments.usage(
-                "a name has 1 to \(KnownPeersFile.maximumNameLength) bytes")
-        }
-        guard let path = arguments.value(PeerMemory.state) ?? StateFolder.standardPath else {
+        try PeerMemory.requireName(name, arguments)
+        guard let path = try PeerMemory.path(arguments) else {
             throw arguments.usage(
                 "neither --state nor a home directory says where to remember peers")
         }

@@ -205,6 +205,8 @@ final class PairingSession: Sendable {
             finalErrorFeed.yield(error)
         } else {
             log.note(failure)
+            // Only this side's store causes this error, and it could store no other peer either.
+            if error.code == .cannotCreate { finalErrorFeed.yield(error) }
             if let error = method.finalError(after: error, as: role) { finalErrorFeed.yield(error) }
         }
     }

@@ -9,8 +9,8 @@ enum PeersRenameCommand {
         operands: ["OLD", "NEW"], options: [PeerMemory.state, .json],
         description: [
             "Gives the peer OLD the name NEW, in one step. Its key, its last address and its "
-                + "comment stay. NEW is used as it is written, and has 1 to "
-                + "\(KnownPeersFile.maximumNameLength) bytes.",
+                + "comment stay. NEW is used as it is written, has 1 to "
+                + "\(KnownPeersFile.maximumNameLength) bytes, and must not be a key.",
             "If NEW is the name of another key, the command changes nothing, and fails with status "
                 + "77. If the same key is already remembered as NEW too, the entries of OLD are added "
                 + "to those of NEW.",
@@ -30,6 +30,7 @@ enum PeersRenameCommand {
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let name = arguments.operands[1]
+        try PeerMemory.requireName(name, arguments)
         let (peer, folder) = try RememberedPeers(arguments).find(arguments.operands[0], arguments)
         guard try folder.knownPeers.rename(peer.name, to: name) else {
             throw ChannelError(

@@ -14,7 +14,7 @@ struct RememberedPeers: Sendable {
     /// - Throws: `usage` when neither --state nor the environment names a folder; the errors of
     ///   ``StateFolder`` and of its files.
     init(_ arguments: Arguments) throws(ChannelError) {
-        guard let path = arguments.value(PeerMemory.state) ?? StateFolder.standardPath else {
+        guard let path = try PeerMemory.path(arguments) else {
             throw arguments.usage("neither --state nor a home directory says where peers are")
         }
         do throws(ChannelError) {
