@@ -93,9 +93,9 @@ package enum NewFile {
     static func requireDirectory(of path: String) throws(ChannelError) {
         let found = directory(of: path)
         var status = stat()
-        guard unsafe stat(found, &status) == 0, unsafe access(found, W_OK | X_OK) == 0 else {
-            throw cannotCreate(path, errno)
-        }
+        guard unsafe stat(found, &status) == 0,
+            unsafe faccessat(AT_FDCWD, found, W_OK | X_OK, AT_EACCESS) == 0
+        else { throw cannotCreate(path, errno) }
         guard status.isDirectory else { throw cannotCreate(path, ENOTDIR) }
     }
 
@@ -181,7 +181,7 @@ package enum NewFile {
         // name in `/proc` refers to the same directory.
         let flags = FileDescriptor.pathFlag | O_DIRECTORY | O_NOFOLLOW
         guard let made = FileDescriptor(path, flags) else { throw cannotCreate(path, errno) }
-        guard made.status.st_mode & 0o777 != 0o700 else { return }
+        guard made.status.st_mode & 0o700 != 0o700 else { return }
         guard unsafe chmod("/proc/self/fd/\(made.number)", 0o700) == 0 else {
             throw cannotCreate(path, errno)
         }

@@ -42,7 +42,8 @@ struct CommitQueue: Sendable {
     /// sent or received before that commit. Without a store, `change` is not evaluated.
     ///
     /// Of successive positions *confirmed*, only the last is kept, so that their number does not
-    /// grow with the messages that a program takes during a slow commit.
+    /// grow with the messages that a program takes during a slow commit, unless the program has the
+    /// store keep a note with each.
     mutating func append(_ change: @autoclosure () -> StoreChange, blocks isBlocking: Bool = false)
     {
         guard hasStore else { return }

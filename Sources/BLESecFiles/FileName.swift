@@ -1,5 +1,5 @@
 /// Which names a receiver lets a peer give to files.
-enum FileName {
+package enum FileName {
     /// The name of the folder for incomplete files. No peer may give a file this name.
     static let partialFolder = ".blesec-partial"
     static let longestPath = 4_096
@@ -8,7 +8,7 @@ enum FileName {
     /// Whether a file or folder may have this name. An allowed name has 1 to 255 bytes, is not
     /// ``partialFolder``, and cannot lead to another folder or be shown as another name. It is not
     /// hidden, unless `allowsHidden` is true.
-    static func isAllowed(_ name: String, allowsHidden: Bool) -> Bool {
+    package static func isAllowed(_ name: String, allowsHidden: Bool) -> Bool {
         guard (1...255).contains(name.utf8.count), name != ".", name != "..",
             allowsHidden || !isHidden(name), name != partialFolder
         else { return false }

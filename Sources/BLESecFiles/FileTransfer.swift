@@ -157,7 +157,7 @@ public final class FileTransfer: Sendable {
     /// any more. Does not wait for the sender after ``cancel()``.
     package func waitUntilSettled() async { await status.withLock { $0.task }?.value }
 
-    /// Whether an earlier transfer has stored everything, and the sender had not learned of that.
+    /// Whether an earlier transfer has stored everything, and there was still a note about it.
     package var wasStoredBefore: Bool { status.withLock { $0.wasStoredBefore } }
 
     func noteStoredBefore() { status.withLock { $0.wasStoredBefore = true } }

@@ -74,6 +74,7 @@ extension PeerConnection {
                 continue
             }
             guard let thread = BlockingThread.start() else {
+                session?.noteOfferGivenUp()
                 await stream.giveUp(.other)
                 continue
             }
@@ -95,8 +96,10 @@ extension PeerConnection {
                 }
             } catch {
                 // The program does not know of this stream yet, so only the peer gets the error.
-                if !(error is FileViolation) { reason = Task.isCancelled ? .cancelled : .other }
-                if stream.resetCode != nil { session?.noteOfferGivenUp() }
+                if !(error is FileViolation) {
+                    reason = Task.isCancelled ? .cancelled : .other
+                    session?.noteOfferGivenUp()
+                }
             }
             await stream.giveUp(reason)
         }

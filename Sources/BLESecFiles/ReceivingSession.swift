@@ -39,8 +39,7 @@ package final class ReceivingSession: Sendable {
         }
     }
 
-    /// Records that the sender has given up a stream before its offer has arrived, as after a
-    /// signal.
+    /// Records that an offer has not arrived, for example because the sender was ended.
     func noteOfferGivenUp() { state.withLock { $0.isIncomplete = true } }
 
     /// Records that the sender knows that this offer is stored. Returns false if its note is not

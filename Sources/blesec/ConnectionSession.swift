@@ -101,8 +101,8 @@ struct ConnectionSession: Sendable {
                 await connection.finish()
             case .wroteEverything: wroteEverything = true
             case .localFailure(let error):
-                // There was no link in time over which the peer could learn that all is done.
-                if let unknown, closing != nil, error.code == .timedOut {
+                // All is done, but there was no link in time over which the peer could learn that.
+                if let unknown, error.code == .timedOut, await connection.isSettled {
                     await leave(nil)
                     return unknown
                 }

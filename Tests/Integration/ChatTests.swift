@@ -534,6 +534,21 @@ extension Integration {
                         + "use another directory\n"))
         }
 
+        @Test("a store with the peer's end, but without the confirmation of its own, is not complete")
+        func halfCompleteStore() throws {
+            let store = ["--persist", "--store", pair.folder.file("store")]
+            let listener = try pair.listen(["--persist"], input: .bytes(Array("all".utf8)))
+            let dialer = try pair.connect(store, input: .keptOpen)
+            #expect(try dialer.output(3, whileServing: [listener]) == Array("all".utf8))
+            // The listener's end follows its bytes at once.
+            usleep(300_000)
+            dialer.signal(SIGKILL)
+            listener.signal(SIGKILL)
+            _ = try Subprocess.wait([dialer, listener])
+            let alone = try pair.connect(store + ["--timeout", "1"]).wait()
+            #expect(alone.status == 75, "\(alone.errors)")
+        }
+
         @Test("a store says that everything was queued for sending, if nothing was sent yet")
         func queuedStore() throws {
             // The first process queues the bytes, and the second one the end.

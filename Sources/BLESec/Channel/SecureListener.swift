@@ -251,10 +251,9 @@ public actor SecureListener {
         }
     }
 
-    /// Tells observers that a peer cannot be accepted, for example for lack of descriptors.
+    /// Reports that a peer cannot be accepted, for example for lack of descriptors.
     private func reportAcceptError(_ error: LinkError) {
-        failureObservers.tell(
-            PeerFailure(peer: "a new peer", error: ChannelError(link: error)))
+        report(PeerFailure(peer: "a new peer", error: ChannelError(link: error)))
     }
 
     /// Begins the handshake of a link. Returns false if the link has to wait for room.

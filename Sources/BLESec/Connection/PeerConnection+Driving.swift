@@ -228,7 +228,7 @@ extension PeerConnection {
         current = channel
         // A call that closes the connection asks the older channel whether it has lost messages.
         if let older { closingChannels.append(older) }
-        await limitClosingChannels()
+        limitClosingChannels()
         if let lane {
             let port = lane.beginLink(to: peer, order)
             channel.loop.execute { channel.assumeIsolated { $0.carry(port) } }
@@ -281,10 +281,12 @@ extension PeerConnection {
     }
 
     /// Ends the oldest of the closing channels at once if there are too many. A channel that closes
-    /// waits for its peer, for ``ChannelTimeouts/close``, and a peer that gets one link after
-    /// another could make this side run out of descriptors.
-    private func limitClosingChannels() async {
-        for channel in closingChannels.dropLast(Self.mostClosingChannels) { await channel.abort() }
+    /// waits for its peer, for ``ChannelTimeouts/close``. A peer that gets one link after another,
+    /// and keeps them open, could make this side run out of descriptors.
+    private func limitClosingChannels() {
+        for channel in closingChannels.dropLast(Self.mostClosingChannels) {
+            channel.loop.execute { channel.assumeIsolated { $0.abort() } }
+        }
     }
 
     private static let mostClosingChannels = 8

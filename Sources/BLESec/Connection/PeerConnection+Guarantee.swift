@@ -394,6 +394,9 @@ extension PeerConnection {
         }
     }
 
+    /// Whether the ends of both sides are confirmed, so that nothing is left to send or to receive.
+    package var isSettled: Bool { lane?.isSettled ?? false }
+
     /// If the connection is closed and nothing is left to commit, closes the store, so that others
     /// can open it.
     func releaseStore() {

@@ -419,8 +419,10 @@ public actor PeerConnection {
     ) async throws(ChannelError) {
         var limit = limit
         var silence: ChannelError?
-        if let lane, reason == .done, await !settle(lane, within: limit) {
-            // There was no progress for the whole time, so the channel gets no second one.
+        if let lane, reason == .done, await !settle(lane, within: limit), !Task.isCancelled,
+            !loop.isShutDown, lane.pendingCount > 0 || lane.isEndPending
+        {
+            // The peer has confirmed nothing for the whole time, so the channel gets no second one.
             silence = incomplete(lane, limit)
             limit = .zero
         }

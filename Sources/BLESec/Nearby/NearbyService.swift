@@ -313,10 +313,11 @@ public actor NearbyService {
     private func acceptFailed(_ failure: PeerFailure) {
         // A handshake that `close()` has cancelled is no failure of the peer.
         if !isClosed || failure.error.code != .cancelled { report(.acceptFailed(failure)) }
+        // Without an address, no peer has failed: this side could not accept one.
+        guard let address = failure.address?.device else { return }
         // Many failures of peers stop the advertising. Links that the handshake limits turned away
         // do not count as failures, because most such links cost little.
         if failure.error.code != .busy { advertiser?.assumeIsolated { $0.peerFailed() } }
-        guard let address = failure.address?.device else { return }
         dialer?.assumeIsolated { $0.acceptFailed(from: address) }
     }
 

@@ -146,6 +146,7 @@ actor RenewableListener: LinkListener {
     func admit(_ link: any Link) {
         guard arrivedLinks.count < Self.backlog, !isClosed else { return link.close() }
         onAccept(link)
+        acceptError = nil
         arrivedLinks.append(link)
         waiting.wake(.link)
     }

@@ -1,6 +1,7 @@
 internal import BLESecChannelCore
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
+internal import Glibc
 
 /// What an authority keeps about its certificates: a copy of each, and the revocation list.
 struct AuthorityRecords: Sendable {
@@ -84,11 +85,13 @@ struct AuthorityRecords: Sendable {
         try NewFile.replace(path, text.span, for: .everyone)
     }
 
-    /// Makes certain that the list which ``revocations()`` returns stays the list when the system
-    /// stops: a process that was killed may have replaced the file, but not synchronized its name.
-    func synchronizeRevocations() throws(ChannelError) {
+    /// Writes the file of the revocation list again, so that its content stays when the system
+    /// stops: an earlier process may have replaced the file, and then have failed to write its name
+    /// to the disk.
+    func rewriteRevocations() throws(ChannelError) {
         let path = try TrustedFile.open(folder.revocationListPath).path
-        try NewFile.synchronizeDirectory(of: path)
+        guard let listing = try ListFile(path) else { throw .cannotOpen(path, ENOENT) }
+        try NewFile.replace(path, listing.text.span, for: .everyone)
     }
 }
 

@@ -217,7 +217,7 @@ package struct CertificateAuthority: Sendable {
         let old = try records.revocations()
         var found = try certificate(target, old.dates)
         guard found.revocation == nil else {
-            try records.synchronizeRevocations()
+            try records.rewriteRevocations()
             return found
         }
         guard let oldNumber = old.number, oldNumber < .max else {

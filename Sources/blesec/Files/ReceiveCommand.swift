@@ -182,9 +182,10 @@ private final class Inbox: Sendable {
 
     /// Adds the remedy to the error for a name that begins with a dot.
     private func explained(_ error: ChannelError, _ offer: FileOffer) -> ChannelError {
-        guard error.code == .refused, !options.allowsHidden, offer.name.utf8.first == 0x2E else {
-            return error
-        }
+        guard error.code == .refused, !options.allowsHidden,
+            FileName.isAllowed(offer.name, allowsHidden: true),
+            !FileName.isAllowed(offer.name, allowsHidden: false)
+        else { return error }
         return ChannelError(
             .refused,
             "\(offer.name) is not taken, since its name begins with a dot: start with --hidden")
@@ -231,8 +232,8 @@ private final class Inbox: Sendable {
                 return outcomes.reported.insert(identity)
             }
             if transfer.wasStoredBefore, !isNew {
-                // The file was reported as received before. The sender had not learned of that, and
-                // has offered it again.
+                // The file was reported as received before. The sender, perhaps a new process, has
+                // offered it again.
                 display.erase()
             } else {
                 let seconds = (ContinuousClock.now - start) / .seconds(1)
