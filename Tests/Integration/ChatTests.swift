@@ -534,7 +534,7 @@ extension Integration {
                         + "use another directory\n"))
         }
 
-        @Test("a store with the peer's end, but without the confirmation of its own, is not complete")
+        @Test("a store that has the peer's end, but whose own end is unconfirmed, is not complete")
         func halfCompleteStore() throws {
             let store = ["--persist", "--store", pair.folder.file("store")]
             let listener = try pair.listen(["--persist"], input: .bytes(Array("all".utf8)))
