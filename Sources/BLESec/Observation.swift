@@ -30,7 +30,8 @@ public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
 
 /// A peer that failed to get a channel, and the reason.
 public struct PeerFailure: Sendable {
-    /// The peer's address, for logs; it proves nothing.
+    /// The peer's address, for logs; it proves nothing. If this side could not accept a peer, for
+    /// example for lack of descriptors, this is `a new peer`.
     public let peer: String
     /// What went wrong.
     public let error: ChannelError

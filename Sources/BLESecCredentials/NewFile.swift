@@ -166,7 +166,7 @@ package enum NewFile {
             }
         }
         do throws(ChannelError) {
-            try restoreMode(ofDirectory: path)
+            guard permitOwner(ofDirectory: path) else { throw cannotCreate(path, errno) }
             try synchronizeDirectory(of: path)
         } catch {
             // The next call would otherwise take the name for durable.
@@ -175,16 +175,22 @@ package enum NewFile {
         }
     }
 
-    /// Gives a directory that was just made mode 0700 if the umask has removed permissions.
-    private static func restoreMode(ofDirectory path: String) throws(ChannelError) {
-        // The descriptor needs no permission to read the directory. `fchmod` refuses it, but its
+    /// Gives the owner of a directory that was just made the permissions that the umask has
+    /// removed. `path` is relative to the directory `parent`. Returns false on an error, which is in
+    /// `errno`.
+    package static func permitOwner(
+        ofDirectory path: String, in parent: Int32 = AT_FDCWD
+    ) -> Bool {
+        // Such a descriptor needs no permission to read the directory. `fchmod` refuses it, but its
         // name in `/proc` refers to the same directory.
-        let flags = FileDescriptor.pathFlag | O_DIRECTORY | O_NOFOLLOW
-        guard let made = FileDescriptor(path, flags) else { throw cannotCreate(path, errno) }
-        guard made.status.st_mode & 0o700 != 0o700 else { return }
-        guard unsafe chmod("/proc/self/fd/\(made.number)", 0o700) == 0 else {
-            throw cannotCreate(path, errno)
-        }
+        let flags = FileDescriptor.pathFlag | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
+        let made = unsafe openat(parent, path, flags)
+        guard made >= 0 else { return false }
+        defer { close(made) }
+        var status = stat()
+        guard unsafe fstat(made, &status) == 0 else { return false }
+        guard status.st_mode & S_IRWXU != S_IRWXU else { return true }
+        return unsafe chmod("/proc/self/fd/\(made)", status.st_mode & 0o7777 | S_IRWXU) == 0
     }
 
     /// Makes the missing directories above `path`, with mode 0700. Throws if the nearest directory

@@ -1,3 +1,4 @@
+internal import BLESecCredentials
 internal import CBLESecLinux
 internal import Glibc
 
@@ -64,7 +65,9 @@ final class Descriptor: Sendable {
             let isNew = unsafe mkdirat(number, name, mode) == 0
             if !isNew, errno != EEXIST { throw FileFailure(name, errno) }
             do throws(FileFailure) {
-                if isNew { try permitOwner(of: name) }
+                guard !isNew || NewFile.permitOwner(ofDirectory: name, in: number) else {
+                    throw FileFailure(name, errno)
+                }
                 return try open(name, O_RDONLY | O_DIRECTORY)
             } catch {
                 // Another transfer may have removed the empty folder between the two calls.
@@ -74,20 +77,6 @@ final class Descriptor: Sendable {
             }
         }
     }
-
-    /// Permits the owner of the folder with this name to read, change and enter it.
-    private func permitOwner(of name: String) throws(FileFailure) {
-        guard let mode = status(of: name)?.st_mode, mode & S_IRWXU != S_IRWXU else { return }
-        // Such a descriptor needs no permission to read the folder. `fchmod` refuses it, but its
-        // name in `/proc` refers to the same folder.
-        let folder = try open(name, Self.pathFlag | O_DIRECTORY)
-        guard unsafe chmod("/proc/self/fd/\(folder.number)", mode & 0o7777 | S_IRWXU) == 0 else {
-            throw FileFailure(name, errno)
-        }
-    }
-
-    /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks.
-    private static let pathFlag: Int32 = 0o1000_0000
 
     /// Whether the folder still has a path: false once it was removed.
     var hasPath: Bool { status.map { $0.st_nlink > 0 } ?? false }

@@ -237,14 +237,20 @@ struct StoredConnectionTests {
         }
     }
 
-    @Test(
-        "a failed commit closes the connection, and a restart continues from the last commit")
-    func full() async throws {
+    /// The options of a dialer with a gated store, and this store.
+    private func gatedOptions() throws -> (PeerConnection.DeliveryOptions, GatedStore) {
         var options = try storedOptions(.dialer)
         let opened = try #require(options.store)
         let store = GatedStore(opened.endpoint)
-        store.state.withLock { $0.isGateOpen = true }
         options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
+        return (options, store)
+    }
+
+    @Test(
+        "a failed commit closes the connection, and a restart continues from the last commit")
+    func full() async throws {
+        let (options, store) = try gatedOptions()
+        store.state.withLock { $0.isGateOpen = true }
         let first = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         _ = try await first.send([1], noting: [1])
         try await first.waitUntilCommitted()
@@ -271,11 +277,8 @@ struct StoredConnectionTests {
 
     @Test("the last channel closes only after the store has committed what the peer has confirmed")
     func closesAfterCommit() async throws {
-        var options = try storedOptions(.dialer)
-        let opened = try #require(options.store)
-        let store = GatedStore(opened.endpoint)
+        let (options, store) = try gatedOptions()
         store.state.withLock { $0.isGateOpen = true }
-        options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         let acceptor = try await accepting()
         _ = try await dialer.send([1])
@@ -327,10 +330,7 @@ struct StoredConnectionTests {
 
     @Test("an end that is declared after the connection was closed is not stored")
     func finishAfterClosing() async throws {
-        var options = try storedOptions(.dialer)
-        let opened = try #require(options.store)
-        let store = GatedStore(opened.endpoint)
-        options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
+        let (options, store) = try gatedOptions()
         let first = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         // The first commit waits, so the store is not closed yet, and could commit more.
         await first.abort()
@@ -348,11 +348,8 @@ struct StoredConnectionTests {
         "if a store fails before its connection begins, the connection is closed, and no dial goes on"
     )
     func failsBeforeBeginning() async throws {
-        var options = try storedOptions(.dialer)
-        let opened = try #require(options.store)
-        let store = GatedStore(opened.endpoint)
+        let (options, store) = try gatedOptions()
         store.state.withLock { ($0.isGateOpen, $0.isFull) = (true, true) }
-        options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
         let dials = Locked((begun: 0, cancelled: 0))
         let route = PeerRoute.dialing { _ throws(ChannelError) in
             dials.withLock { $0.begun += 1 }
@@ -381,10 +378,7 @@ struct StoredConnectionTests {
 
     @Test("1,000 messages that are queued while the store commits are in one commit")
     func groupCommit() async throws {
-        var options = try storedOptions(.dialer)
-        let opened = try #require(options.store)
-        let store = GatedStore(opened.endpoint)
-        options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
+        let (options, store) = try gatedOptions()
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         var last: PendingDelivery?
         for number in 0..<1_000 { last = try await dialer.send([UInt8(number & 255)]) }

@@ -205,7 +205,8 @@ package struct CertificateAuthority: Sendable {
     package func revoke(
         _ target: RevocationTarget, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> IssuedCertificate {
-        // Devices would take a list that such a clock has dated for a list from the future.
+        // The list would get the date of this clock. If the clock is wrong, that date is in the
+        // future for the devices.
         guard now < expiry else {
             throw .badKey(
                 "\(folder.certificatePath) has expired on \(CalendarTime(expiry).text), if this "
