@@ -122,7 +122,7 @@ enum ConnectCommand {
     ) async throws(ChannelError) {
         do throws(ChannelError) {
             try await PersistentArguments.pipe(
-                over: .dialing(dialer.dial), to: peer, arguments, options, notes)
+                over: .dialing(dialer.dial), to: peer, arguments, options, notes, Interruption())
         } catch {
             throw dialer.explained(error)
         }

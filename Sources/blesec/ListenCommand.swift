@@ -84,10 +84,14 @@ enum ListenCommand {
         var configuration = try PersistentArguments.configuration(options, arguments)
         if !options.acceptsOnlyCertainPeers { configuration.trust = notes.onlyFirstPeer }
         options.timeLimit = limit
-        let source = try await source(arguments, options, configuration, limit, failures)
+        let interruption = Interruption()
+        let source = try await interruption.cancelling {
+            [options, configuration] () async throws(ChannelError) in
+            try await Self.source(arguments, options, configuration, limit, failures)
+        }
         try await source.use { () async throws(ChannelError) in
             try await PersistentArguments.pipe(
-                over: source.route, to: rememberedKey, arguments, options, notes)
+                over: source.route, to: rememberedKey, arguments, options, notes, interruption)
         }
     }
 

@@ -119,7 +119,7 @@ enum PersistentArguments {
     /// `route`. Returns when both sides have sent and written everything.
     static func pipe(
         over route: PeerRoute, to peer: PeerKey?, _ arguments: Arguments, _ options: ChannelOptions,
-        _ notes: ConnectionNotes
+        _ notes: ConnectionNotes, _ interruption: Interruption
     ) async throws(ChannelError) {
         let store = try openStore(arguments, options, to: peer)
         let connection = await PeerConnection.start(
@@ -156,7 +156,7 @@ enum PersistentArguments {
         }
         let progress = PipeProgress()
         let session = ConnectionSession(
-            connection: connection, interruption: Interruption(), timeLimit: options.timeLimit,
+            connection: connection, interruption: interruption, timeLimit: options.timeLimit,
             input: { () throws(ChannelError) in
                 if let source { return try source.next() }
                 return try await StandardInput.shared.next().map { ($0, FileNote.withoutFile) }
