@@ -387,13 +387,15 @@ final class FileFolder {
         folder.status.map { "\($0.st_dev) \($0.st_ino)" } ?? ""
     }
 
-    /// Removes the folder of an offer with all that is in it; with `ifEmpty`, only if it is empty.
-    func remove(_ offer: FileFrame.Offer, ifEmpty: Bool = false) {
-        if ifEmpty {
-            partial.remove(Self.folderName(offer), isFolder: true)
-        } else {
-            Self.removeAll(partial, Self.folderName(offer))
-        }
+    /// Removes the folder of an offer with all that is in it.
+    func remove(_ offer: FileFrame.Offer) { Self.removeAll(partial, Self.folderName(offer)) }
+
+    /// Removes `held`, the folder of an offer, if nothing is in it but an empty tree.
+    func removeIfEmpty(_ offer: FileFrame.Offer, _ held: Descriptor) {
+        held.remove(Self.tree, isFolder: true)
+        // The folder stays locked until it is removed, so that no other transfer begins to use it.
+        // If it is removed already, its name may be that of another transfer's folder by now.
+        if held.hasPath { partial.remove(Self.folderName(offer), isFolder: true) }
     }
 
     private func removeOld() {
