@@ -51,7 +51,7 @@ struct AnnouncedFiles {
     }
 
     /// How many bytes of these files are still to be written if the first file has not begun, with
-    /// ``FileFolder/block`` for each file that does not exist yet.
+    /// ``SpaceReservation/block`` for each file that does not exist yet.
     var unwritten: UInt64 { Self.unwritten(of: waiting[...]) }
     /// The same without the first file.
     var unwrittenAfterFirst: UInt64 { Self.unwritten(of: waiting.dropFirst()) }
@@ -61,7 +61,7 @@ struct AnnouncedFiles {
     {
         files.reduce(0) { sum, file in
             guard let start = file.start else { return sum }
-            return sum + file.entry.size - start + (start == 0 ? FileFolder.block : 0)
+            return sum + file.entry.size - start + (start == 0 ? SpaceReservation.block : 0)
         }
     }
 }

@@ -102,9 +102,44 @@ final class Descriptor: Sendable {
         unsafe unlinkat(number, name, isFolder ? AT_REMOVEDIR : 0)
     }
 
+    /// Removes a file in this folder, or a folder in it with all that is in that.
+    func removeAll(_ name: String) {
+        guard status(of: name)?.isFolder == true else { return remove(name) }
+        if let inner = try? open(name, O_RDONLY | O_DIRECTORY), let names = try? inner.names() {
+            for name in names { inner.removeAll(name) }
+        }
+        remove(name, isFolder: true)
+    }
+
     /// The names in this folder that are UTF-8, and those that are not, both in the order of their
     /// bytes.
     func allNames() throws(FileFailure) -> (names: [String], invalid: [[UInt8]]) {
+        var names: [[UInt8]] = []
+        unsafe try readNames { unsafe names.append(Array($0)) }
+        names.sort { $0.lexicographicallyPrecedes($1) }
+        let texts = names.compactMap { String(validating: $0, as: UTF8.self) }
+        guard texts.count < names.count else { return (texts, []) }
+        return (texts, names.filter { String(validating: $0, as: UTF8.self) == nil })
+    }
+
+    func names() throws(FileFailure) -> [String] { try allNames().names }
+
+    /// The names that are UTF-8 and begin with `prefix`, in no order. Names that do not begin with
+    /// it take little time.
+    func names(withPrefix prefix: String) throws(FileFailure) -> [String] {
+        var names: [String] = []
+        let prefix = Array(prefix.utf8)
+        unsafe try readNames { name in
+            guard unsafe name.starts(with: prefix),
+                let text = unsafe String(validating: name, as: UTF8.self)
+            else { return }
+            names.append(text)
+        }
+        return names
+    }
+
+    /// Calls `body` with each name in this folder except `.` and `..`.
+    private func readNames(_ body: (UnsafeBufferPointer<UInt8>) -> Void) throws(FileFailure) {
         // A separate descriptor, since closing the directory stream closes its descriptor.
         let copy = unsafe openat(number, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard copy >= 0, let stream = unsafe fdopendir(copy) else {
@@ -112,7 +147,6 @@ final class Descriptor: Sendable {
             throw FileFailure("the folder", errno, isReading: true)
         }
         defer { unsafe closedir(stream) }
-        var names: [[UInt8]] = []
         while true {
             errno = 0
             guard let entry = unsafe readdir(stream) else {
@@ -121,18 +155,15 @@ final class Descriptor: Sendable {
                 }
                 break
             }
-            let name = unsafe withUnsafeBytes(of: &entry.pointee.d_name) { bytes in
-                unsafe Array(bytes.prefix { $0 != 0 })
+            unsafe withUnsafeBytes(of: &entry.pointee.d_name) { bytes in
+                let length = unsafe bytes.firstIndex(of: 0) ?? bytes.count
+                let name = unsafe UnsafeBufferPointer(
+                    rebasing: bytes.assumingMemoryBound(to: UInt8.self)[..<length])
+                let isDots = unsafe length <= 2 && name.allSatisfy { $0 == UInt8(ascii: ".") }
+                if !isDots { unsafe body(name) }
             }
-            if name != Array(".".utf8), name != Array("..".utf8) { names.append(name) }
         }
-        names.sort { $0.lexicographicallyPrecedes($1) }
-        let texts = names.compactMap { String(validating: $0, as: UTF8.self) }
-        guard texts.count < names.count else { return (texts, []) }
-        return (texts, names.filter { String(validating: $0, as: UTF8.self) == nil })
     }
-
-    func names() throws(FileFailure) -> [String] { try allNames().names }
 
     /// Reads `count` bytes at an offset, or fewer at the end of the file.
     func read(at offset: UInt64, atMost count: Int) throws(FileFailure) -> [UInt8] {

@@ -42,7 +42,7 @@ final class FileReception {
         announced = AnnouncedFiles(of: offer)
         let offerFolder = try folder.open(offer)
         do throws(FileFailure) {
-            if let name = folder.storedName(offer) {
+            if let name = folder.notes.storedName(offer) {
                 // An earlier process may have ended after it gave the file this name, but before it
                 // made the name durable.
                 try folder.folder.synchronize()
@@ -68,7 +68,7 @@ final class FileReception {
         folder.removeEmpty()
     }
 
-    /// How many bytes of the announced files are still to be written, with ``FileFolder/block`` for
+    /// How many bytes of the announced files are still to be written, with ``SpaceReservation/block`` for
     /// each file that does not exist yet.
     private var unwritten: UInt64 {
         switch current {

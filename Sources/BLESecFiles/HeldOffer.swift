@@ -5,7 +5,7 @@ internal import Glibc
 /// an earlier transfer has left there, and the tree until it gets its final name. Used on one
 /// thread.
 final class HeldOffer {
-    let reservation: FileFolder.Reservation
+    let reservation: SpaceReservation
     private let offer: FileFrame.Offer
     private let folder: FileFolder
     /// The offer's folder.
@@ -28,14 +28,14 @@ final class HeldOffer {
         self.descriptor = descriptor
         self.offer = offer
         self.folder = folder
-        reservation = try folder.reserve(offer, in: descriptor)
+        reservation = try SpaceReservation(offer, held: descriptor, of: folder)
         let names = Set(try descriptor.names())
         isFresh = names.isEmpty
-        unannounced = names.subtracting([FileFolder.tree])
+        unannounced = names.subtracting([HeldName.tree])
         tree =
             offer.isFolder
             ? TreeFolder(
-                try descriptor.folder(FileFolder.tree, mode: 0o777), isFresh: isFresh, reservation)
+                try descriptor.folder(HeldName.tree, mode: 0o777), isFresh: isFresh, reservation)
             : nil
     }
 
@@ -47,14 +47,14 @@ final class HeldOffer {
 
     /// The offset from which the peer has to send a file; nil if the file is in the tree already.
     func prepare(_ entry: FileEntry, _ parts: [String]) throws(FileFailure) -> UInt64? {
-        let name = FileFolder.partialName(entry)
+        let name = HeldName.ofFile(entry)
         unannounced.remove(name)
         if let tree, try tree.addFile(entry, parts, held: descriptor, partialName: name) {
             return nil
         }
         guard !isFresh, let status = descriptor.status(of: name) else {
             // What is held of another version of a single file is of no use.
-            if !isFresh, !offer.isFolder { try reservation.removeAll(in: descriptor) }
+            if !isFresh, !offer.isFolder { try reservation.removeHeld() }
             try reservation.addFile(entry.size, isNew: true)
             return 0
         }
@@ -77,7 +77,7 @@ final class HeldOffer {
     func open(_ entry: FileEntry, from start: UInt64) throws(FileFailure) -> PartialFile {
         // Other users cannot open the offer's folder, so the file gets its final mode now.
         let mode: mode_t = entry.isExecutable ? 0o777 : 0o666
-        let name = FileFolder.partialName(entry)
+        let name = HeldName.ofFile(entry)
         let file = try descriptor.open(name, O_RDWR | O_CREAT, mode: mode)
         if !isFresh {
             guard let status = file.status, status.isRegular, status.st_size >= Int(start) else {
@@ -89,7 +89,7 @@ final class HeldOffer {
     }
 
     /// Removes what is held of a file.
-    func remove(_ entry: FileEntry) { descriptor.remove(FileFolder.partialName(entry)) }
+    func remove(_ entry: FileEntry) { descriptor.remove(HeldName.ofFile(entry)) }
 
     /// If more space was needed than there was, removes what is held but is not part of the offer,
     /// to free space for the next transfer. Called when everything was announced.
@@ -111,7 +111,7 @@ final class HeldOffer {
     /// Makes a single file durable, and gives it its final name. Returns that name.
     func publish(_ file: CompleteFiles.File) throws(FileFailure) -> String {
         try synchronize([file])
-        return try folder.publish(FileFolder.partialName(file.entry), in: descriptor, offer)
+        return try folder.publish(HeldName.ofFile(file.entry), in: descriptor, offer)
     }
 
     /// Makes files durable, and moves them to their places in the tree. Returns those that failed.
@@ -124,7 +124,7 @@ final class HeldOffer {
             for (position, file) in files.enumerated() {
                 do throws(FileFailure) {
                     let parent = try tree.put(
-                        FileFolder.partialName(file.entry), from: descriptor, at: file.entry.path)
+                        HeldName.ofFile(file.entry), from: descriptor, at: file.entry.path)
                     // Many folders become durable when the file system is synchronized, and need
                     // not stay open.
                     if parents.count < Self.manyFiles, parents.last !== parent {
@@ -169,6 +169,6 @@ final class HeldOffer {
     func publishTree() throws(FileFailure) -> String {
         try tree?.removeOthers()
         try tree?.synchronize()
-        return try folder.publish(FileFolder.tree, in: descriptor, offer)
+        return try folder.publish(HeldName.tree, in: descriptor, offer)
     }
 }

@@ -9,7 +9,7 @@ final class TreeFolder {
     /// Whether nothing of the offer was held before this transfer; the folder was then empty.
     private let isFresh: Bool
     /// The space for the tree; each new folder takes some.
-    private let reservation: FileFolder.Reservation
+    private let reservation: SpaceReservation
     /// The hashes of the paths of files and of folders that belong to the tree.
     private var files: Set<Int> = []
     private var folders: Set<Int> = []
@@ -22,7 +22,7 @@ final class TreeFolder {
     /// The folder inside the tree that was used last.
     private var lastUsed: (path: String, folder: Descriptor)?
 
-    init(_ folder: Descriptor, isFresh: Bool, _ reservation: FileFolder.Reservation) {
+    init(_ folder: Descriptor, isFresh: Bool, _ reservation: SpaceReservation) {
         self.folder = folder
         self.isFresh = isFresh
         self.reservation = reservation
@@ -58,7 +58,7 @@ final class TreeFolder {
             }
         case .different: break
         }
-        FileFolder.removeAll(parent, name)
+        parent.removeAll(name)
         // That may have removed the folder that was used last.
         lastUsed = nil
         return false
@@ -113,7 +113,7 @@ final class TreeFolder {
             let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
             let hash = Self.hash(path)
             if !files.contains(hash), !folders.contains(hash), !inodes.contains(status.st_ino) {
-                FileFolder.removeAll(folder, name)
+                folder.removeAll(name)
                 guard folder.status(of: name) == nil else {
                     throw FileFailure(.cannotWrite, "\(path) cannot be removed")
                 }

@@ -55,7 +55,7 @@ struct FileFolderTests {
         var rules = FileFolder.Rules()
         rules.quota = 1_000
         // A process that was killed may have left this.
-        let peerFolder = "in/.blesec-partial/" + FileFolder.hex(sha256([9]))
+        let peerFolder = "in/.blesec-partial/" + HeldName.hex(sha256([9]))
         try scratch.makeFolder("in")
         for path in ["in/.blesec-partial", peerFolder] {
             try #require(unsafe mkdir(scratch.path(path), 0o700) == 0)
@@ -81,7 +81,7 @@ struct FileFolderTests {
         arguments: ["in/.blesec-partial", "in/.blesec-partial/peer"])
     func sharedFolder(path: String) throws {
         try scratch.makeFolder("in")
-        let path = path.replacing("peer", with: FileFolder.hex(sha256([7])))
+        let path = path.replacing("peer", with: HeldName.hex(sha256([7])))
         for folder in ["in/.blesec-partial", path] { unsafe mkdir(scratch.path(folder), 0o700) }
         for mode: mode_t in [0o720, 0o702] {
             try #require(unsafe chmod(scratch.path(path), mode) == 0)
@@ -109,7 +109,7 @@ struct FileFolderTests {
 
     @Test("the error for a folder of incomplete files that cannot be used has its path")
     func pathInError() throws {
-        let peerFolder = "in/.blesec-partial/" + FileFolder.hex(sha256([7]))
+        let peerFolder = "in/.blesec-partial/" + HeldName.hex(sha256([7]))
         try scratch.makeFolder("in")
         try #require(unsafe mkdir(scratch.path("in/.blesec-partial"), 0o700) == 0)
         try scratch.write(peerFolder, [])
@@ -119,15 +119,15 @@ struct FileFolderTests {
 
     @Test("only the names of offers and notes are removed when they are old")
     func namesOfOffers() {
-        let hash = FileFolder.hex(sha256([1]))
+        let hash = HeldName.hex(sha256([1]))
         for name in ["o-\(hash)", "s-\(hash)", "s-\(hash).new"] {
-            #expect(FileFolder.isOfOffer(name))
+            #expect(HeldName.isOfOfferOrNote(name))
         }
         for name in [
             "project", hash, "o-", "o-\(hash)x", "p-\(hash)", "o-\(hash.dropLast())",
             "o-\(hash.uppercased())", "o-" + String(repeating: "g", count: 32),
         ] {
-            #expect(!FileFolder.isOfOffer(name), "\(name)")
+            #expect(!HeldName.isOfOfferOrNote(name), "\(name)")
         }
     }
 
@@ -442,7 +442,7 @@ struct FileFolderTests {
         try store("a", 60_000, in: old)
         old.close()
         let stored = try #require(
-            scratch.files(below: "in").first { $0.hasSuffix("/\(FileFolder.tree)/a") })
+            scratch.files(below: "in").first { $0.hasSuffix("/\(HeldName.tree)/a") })
         try #require(unsafe chmod(scratch.path(stored), isExecutable ? 0o644 : 0o755) == 0)
         let new = try receiver("tree", isFolder: true, bytes: 60_000)
         let entry = FileEntry(
