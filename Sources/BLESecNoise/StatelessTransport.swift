@@ -52,10 +52,7 @@ public struct StatelessTransport: ~Copyable, Sendable {
         guard count <= TransportState.maximumPlaintextLength else {
             throw .messageTooLong(count + TransportState.overhead)
         }
-        let needed = offset + count + TransportState.overhead
-        guard offset >= 0, count >= 0, needed <= buffer.count else {
-            throw .outputTooSmall(needed: needed)
-        }
+        try TransportState.requireRoom(for: count, at: offset, in: buffer.count)
         sending.setNonce(nonce)
         try sending.encryptWithAd([], &buffer, at: offset, count: count)
     }

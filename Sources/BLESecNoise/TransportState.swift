@@ -61,10 +61,19 @@ public struct TransportState: ~Copyable, Sendable {
         guard count <= Self.maximumPlaintextLength else {
             throw .messageTooLong(count + Self.overhead)
         }
-        guard offset >= 0, count >= 0, offset + count + Self.overhead <= buffer.count else {
-            throw .outputTooSmall(needed: offset + count + Self.overhead)
-        }
+        try Self.requireRoom(for: count, at: offset, in: buffer.count)
         try sending.encryptWithAd([], &buffer, at: offset, count: count)
+    }
+
+    /// Throws `.outputTooSmall` unless `count` bytes and their tag fit at `offset` into a buffer of
+    /// `length` bytes. `count` is at most ``maximumPlaintextLength``.
+    static func requireRoom(
+        for count: Int, at offset: Int, in length: Int
+    ) throws(NoiseError) {
+        let (needed, isTooMuch) = offset.addingReportingOverflow(count + overhead)
+        guard offset >= 0, count >= 0, !isTooMuch, needed <= length else {
+            throw .outputTooSmall(needed: isTooMuch ? .max : needed)
+        }
     }
 
     /// Decrypts the message that fills `buffer`, in place; the plaintext is its first bytes.

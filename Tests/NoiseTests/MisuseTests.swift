@@ -128,6 +128,23 @@ import Testing
         #expect(throws: NoiseError.failed) { try state.write() }
     }
 
+    @Test(
+        "an offset without room for the message is refused, and changes nothing",
+        arguments: [60, 1 << 40, Int.max])
+    func offsetBeyondBuffer(offset: Int) throws {
+        let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
+        var pair = try Pair(name, try Parties(.x25519))
+        try pair.run()
+        var transport = try pair.split()
+        var buffer = [UInt8](repeating: 7, count: 64)
+        let (needed, isTooMuch) = offset.addingReportingOverflow(20)
+        #expect(throws: NoiseError.outputTooSmall(needed: isTooMuch ? .max : needed)) {
+            var span = buffer.mutableSpan
+            try transport.initiator.encrypt(inPlace: &span, at: offset, count: 4)
+        }
+        #expect(buffer == [UInt8](repeating: 7, count: 64))
+    }
+
     @Test("a message of 65,535 bytes is accepted, and a longer one is refused")
     func longMessage() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
