@@ -89,9 +89,11 @@ public struct Endpoint: Sendable, Hashable {
     }
 
     private static func unknown(_ text: String) -> LinkError {
-        LinkError(
+        // An invitation contains a secret.
+        let subject = text.hasPrefix("blesec:pair?") ? "an invitation to pair" : "\"\(text)\""
+        return LinkError(
             .invalidAddress,
-            "\"\(text)\" is no endpoint: write l2cap:AA:BB:CC:DD:EE:FF/0x80, l2cap:any, "
+            "\(subject) is no endpoint: write l2cap:AA:BB:CC:DD:EE:FF/0x80, l2cap:any, "
                 + "unix:/path or unix-seqpacket:/path")
     }
 }

@@ -22,6 +22,12 @@ package struct Arguments: Sendable {
         var takesOptions = true
         while let word = rest.popFirst() {
             guard takesOptions, word.hasPrefix("-"), word != "-" else {
+                // An error about such an operand must not contain it.
+                guard !word.hasPrefix("blesec:pair?") else {
+                    throw usage(
+                        "an invitation to pair, which contains a secret, goes after --uri of "
+                            + "`blesec pair`")
+                }
                 operands.append(word)
                 continue
             }

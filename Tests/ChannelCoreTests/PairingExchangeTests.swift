@@ -192,7 +192,7 @@ struct PairingExchangeTests {
                 !TrustPolicy.Pairing.comparing(comparison).isOver(
                     after: Self.refusal(with: bob, errorCode), as: .dialer))
         }
-        try comparison.spend()
+        _ = try comparison.begin()
         #expect(
             TrustPolicy.Pairing.comparing(comparison).isOver(
                 after: Self.refusal(with: bob, .refused), as: .dialer))

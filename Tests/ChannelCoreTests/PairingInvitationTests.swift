@@ -56,9 +56,9 @@ struct PairingInvitationTests {
             ("blesec:pair", "blesec:pair?"), ("blesec:meet?v=1", "blesec:pair?"),
             ("blesec:pair?", "is not a name with a value"),
             (good + "&", "is not a name with a value"),
-            (good + "&v=1", "is repeated"), (good + "&\u{1B}[31m=1", "`?[31m` is unknown"),
-            (without("v"), "v is missing"), (with("v", "2"), "version `2`"),
-            (with("v", "01"), "version `01`"), (without("key"), "key is missing"),
+            (good + "&v=1", "is repeated"), (good + "&\u{1B}[31m=1", "an unknown name"),
+            (without("v"), "v is missing"), (with("v", "2"), "another version"),
+            (with("v", "01"), "another version"), (without("key"), "key is missing"),
             (without("secret"), "secret is missing"), (without("expires"), "expires is missing"),
             (with("expires", "-1"), "no number"), (with("expires", "+5"), "no number"),
             (with("expires", "007"), "no number"), (with("expires", "1e9"), "no number"),
@@ -70,7 +70,7 @@ struct PairingInvitationTests {
             (with("secret", String(repeating: "é", count: 43)), "secret is not 43"),
             (with("service", "1234567"), "no UUID"), (with("service", "ABCD"), "no UUID"),
             (with("service", "8a4f0001-1111-2222-3333-44445555666g"), "no UUID"),
-            (good + "&later=1", "`later` is unknown"), (good + " " + good, "does not begin"),
+            (good + "&later=1", "an unknown name"), (good + " " + good, "does not begin"),
             (good + String(repeating: "x", count: 10_000), "too long"),
         ]
         for (text, reason) in cases {
@@ -80,6 +80,27 @@ struct PairingInvitationTests {
             } catch {
                 #expect(error.code == .badKey && error.reason.contains(reason), "\(text): \(error)")
                 #expect(error.reason.unicodeScalars.allSatisfy { $0.value >= 0x20 })
+            }
+        }
+    }
+
+    @Test("the reason why a text is no invitation contains nothing of the secret")
+    func secretInReason() throws {
+        let good = PairingInvitation(from: Self.key, service: Self.service, now: Self.now).uri
+        let secret = try #require(
+            good.split(separator: "&").first { $0.hasPrefix("secret=") }?.dropFirst(7))
+        let texts = [
+            good + "&secret=" + secret, good.replacing("secret=", with: "secret%3D"),
+            good.replacing("secret=", with: "secret"), good.replacing("v=1", with: "v=" + secret),
+            good.replacing("&expires=", with: secret + "&expires="),
+            good.replacing("service=", with: "service=" + secret),
+        ]
+        for text in texts {
+            do throws(ChannelError) {
+                _ = try PairingInvitation(parsing: text)
+                Issue.record("\(text) is taken for an invitation")
+            } catch {
+                #expect(!error.reason.contains(secret.prefix(6)), "\(error)")
             }
         }
     }
