@@ -51,7 +51,7 @@ final class MachineScene {
         for _ in 0..<8 {
             flush()
             deliver()
-            if victim.takeTrustQuestion() != nil { victim.didDecide(.admit, now: now) }
+            if victim.takeTrustQuestion() != nil { victim.didDecide(nil, now: now) }
         }
     }
 
@@ -225,7 +225,8 @@ final class MachineScene {
 
     private func decideTrust(_ verdict: UInt8) {
         _ = victim.takeTrustQuestion()
-        victim.didDecide(verdict & 1 == 0 ? .admit : .refuse("no"), now: now)
+        victim.didDecide(
+            verdict & 1 == 0 ? nil : ChannelError(.untrusted, "no"), now: now)
     }
 
     /// How far the clock may advance, in nanoseconds; nil means to the victim's next deadline.

@@ -10,6 +10,11 @@ public struct TrustPolicy: Sendable {
         case admit
         /// The peer is refused. The text says why, and is not sent to the peer.
         case refuse(String)
+
+        /// The error with which the peer is refused; nil if it is accepted.
+        package var refusal: ChannelError? {
+            if case .refuse(let reason) = self { ChannelError(.untrusted, reason) } else { nil }
+        }
     }
 
     /// Decides about a claimed identity, which may not be proven yet; an error refuses the peer.
@@ -99,7 +104,9 @@ public struct TrustPolicy: Sendable {
     /// person sets ``ChannelTimeouts/ready`` and ``ChannelTimeouts/handshake`` higher on the peer.
     ///
     /// If the peer does not wait until the call returns, the task of the call is cancelled, and the
-    /// call should end. Until it ends, it counts towards the listener's limit of decisions.
+    /// call should end. Until it ends, it counts towards the listener's limit of decisions. While
+    /// this limit is reached, peers are turned away as by a busy listener. Peers that have proven
+    /// nothing can use up the limit, so use another policy where no person is asked.
     ///
     /// An admitted claim is not a proof: the channel opens only after the peer has proven it.
     public static func asking(_ evaluate: @escaping Evaluation) -> TrustPolicy {
@@ -113,11 +120,18 @@ public struct TrustPolicy: Sendable {
         return policy
     }
 
-    /// Accepts only those of this policy's peers that `condition` admits, too. The
-    /// condition is checked in each handshake, after the rule has admitted the peer.
+    /// Accepts only those of this policy's peers that `condition` admits, too. The condition is
+    /// checked in each handshake, after the rule and earlier conditions have admitted the peer.
     package func requiring(_ condition: @escaping Condition) -> TrustPolicy {
         var policy = self
-        policy.condition = condition
+        policy.condition =
+            if let earlier = self.condition {
+                { claimed throws(ChannelError) in
+                    let verdict = try earlier(claimed)
+                    guard case .admit = verdict else { return verdict }
+                    return try condition(claimed)
+                }
+            } else { condition }
         return policy
     }
 

@@ -81,7 +81,7 @@ enum CertificateOptions {
         }
         guard !keys.isEmpty else { return .authority(uris: uris) }
         let fingerprints = Set(keys.map(\.fingerprint))
-        return .asking { [uris] claimed in
+        return .anyone.requiring { [uris] claimed throws(ChannelError) in
             guard let key = claimed.fingerprint else {
                 return .refuse("the peer has shown no certificate")
             }
@@ -110,7 +110,7 @@ enum CertificateOptions {
                 "the key that --remember names, \(remembered.fingerprint), is not among those of "
                     + "--peer: give another name, or the right --peer")
         }
-        return .asking { [uris] claimed in
+        return .anyone.requiring { [uris] claimed throws(ChannelError) in
             guard claimed.fingerprint == remembered.fingerprint else {
                 return .refuse("the peer's key is not the one that --remember names")
             }

@@ -33,7 +33,7 @@ final class ConnectionNotes: Sendable {
     /// Accepts any peer until the first channel, and then only the peer of that channel.
     var onlyFirstPeer: TrustPolicy {
         memory.restricting(
-            .asking { [self] claimed in
+            .anyone.requiring { [self] claimed throws(ChannelError) in
                 guard let known = peer.withLock({ $0 }), claimed.fingerprint != known else {
                     return .admit
                 }

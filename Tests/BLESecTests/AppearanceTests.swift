@@ -55,9 +55,9 @@ struct AppearanceTests {
         pair.run()
         if reason == .refusedByPerson {
             if role == .dialer {
-                pair.dialer.didDecide(.refuse("no"), now: pair.now)
+                pair.dialer.didDecide(ChannelError(.untrusted, "no"), now: pair.now)
             } else {
-                pair.acceptor.didDecide(.refuse("no"), now: pair.now)
+                pair.acceptor.didDecide(ChannelError(.untrusted, "no"), now: pair.now)
             }
             pair.run()
         }

@@ -157,7 +157,9 @@ struct ReadingTests {
 
 @Suite("A policy that waits for a person's answer")
 struct AskingTests {
-    @Test("when all places for trust decisions are taken, a listener refuses the next peer")
+    @Test(
+        "when all places for trust decisions are taken, a listener turns the next peer away as busy"
+    )
     func decisionPlaces() async throws {
         let pinned = try PinnedPeers()
         var acceptorConfiguration = try pinned.configuration(.acceptor)
@@ -187,12 +189,12 @@ struct AskingTests {
                     }
                 }
             }
-            // The refused dial returns first, because the other dial waits for a verdict.
-            let refused = await group.next()
+            // The dial that is turned away returns first, because the other dial waits for a verdict.
+            let turnedAway = await group.next()
             continuation.yield(.admit)
-            return [refused, await group.next()]
+            return [turnedAway, await group.next()]
         }
-        #expect(throws: ChannelError(.refused, "")) { _ = try results[0]?.get() }
+        #expect(throws: ChannelError(.busy, "")) { _ = try results[0]?.get() }
         let admitted = try results[1]?.get()
         await admitted?.abort()
         await (try accepted).abort()

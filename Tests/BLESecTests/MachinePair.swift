@@ -87,7 +87,9 @@ final class MachinePair {
         // A driver would call the store on another thread. Here the store is called directly, and
         // its answer is passed to `didDecide`.
         let handshake = machine.stage as? Handshake
-        if case .lookUp(let lookUp) = handshake?.question { machine.didDecide(lookUp(), now: now) }
+        if case .lookUp(let lookUp) = handshake?.question {
+            machine.didDecide(lookUp().refusal, now: now)
+        }
     }
 
     /// The transcript of the negotiation, made from the first SDU that each side has sent.

@@ -244,7 +244,7 @@ struct StoreTests {
         while await listening.listener.load.handshakes > 0 { await clock.settle() }
         // Two store calls are the limit, so the listener refuses the third dialer without a call.
         let third = try await listening.pinnedDial()
-        while !listening.failures.all.contains(.untrusted), store.begun.withLock(\.count) == 2 {
+        while !listening.failures.all.contains(.limitExceeded), store.begun.withLock(\.count) == 2 {
             await clock.advance(by: .milliseconds(100))
         }
         #expect(store.begun.withLock(\.count) == 2)

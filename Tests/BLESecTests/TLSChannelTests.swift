@@ -206,12 +206,12 @@ struct TLSChannelTests {
                     pair.dialer.phase == .awaitingTrustDecision
                         && pair.dialer.takeTrustQuestion() != nil)
                 #expect(pair.sent[.dialer]?.count == 1)
-                pair.dialer.didDecide(verdict, now: pair.now)
+                pair.dialer.didDecide(verdict.refusal, now: pair.now)
             } else {
                 #expect(
                     pair.acceptor.phase == .awaitingTrustDecision
                         && pair.acceptor.takeTrustQuestion() != nil)
-                pair.acceptor.didDecide(verdict, now: pair.now)
+                pair.acceptor.didDecide(verdict.refusal, now: pair.now)
             }
             pair.run()
             #expect(pair.isReady == admits)

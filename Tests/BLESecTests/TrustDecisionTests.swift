@@ -209,7 +209,7 @@ struct TrustDecisionTests {
         #expect(requests.ask(.evaluate(evaluate, identity)) == nil)
         requests.cancelDecision()
         let others = TrustRequests(limits)
-        #expect(others.ask(.evaluate(evaluate, identity)) == "too many trust decisions are pending")
+        #expect(others.ask(.evaluate(evaluate, identity))?.code == .limitExceeded)
         person.answer(.admit)
         for await _ in answered.stream { break }
         while limit.take() == nil { await Task.yield() }

@@ -149,6 +149,16 @@ struct TrustPolicyTests {
         for rule in [pinned, .firstUse(store, name: "x")] {
             #expect(Self.admits(rule, other) && !Self.admits(rule.requiring(condition), other))
         }
+        // A second condition does not replace the first.
+        let both = TrustPolicy.anyone.requiring(condition).requiring { claimed in
+            claimed.fingerprint == key ? .admit : .refuse("other")
+        }
+        #expect(Self.admits(both, peer) && !Self.admits(both, other))
+        for isFirst in [true, false] {
+            let no: TrustPolicy.Condition = { _ in .refuse("no") }
+            let policy = TrustPolicy.anyone.requiring(isFirst ? no : condition)
+            #expect(!Self.admits(policy.requiring(isFirst ? condition : no), peer))
+        }
         let refusing = TrustPolicy.asking { _ in .refuse("no") }.requiring(condition)
         #expect(try await !admits(refusing, peer))
         // The name has been removed, and another one has the key.

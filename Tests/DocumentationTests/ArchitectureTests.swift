@@ -13,7 +13,7 @@ import Testing
             #"socket|socketpair|accept4|sendto|sendmsg|sendmmsg|recvfrom|recvmsg|recvmmsg"#
             + #"|getsockopt|setsockopt|getsockname|getpeername"#
             // C functions of the package that make these and other system calls.
-            + #"|blesec_accept|blesec_peer_credentials|blesec_output_queue|blesec_hci_[a-z]+"#
+            + #"|blesec_accept|blesec_peer_credentials|blesec_output_queue|blesec_input_queue|blesec_hci_[a-z]+"#
         // `socket`, `listen` and `shutdown` take no pointers, so their calls need no `unsafe`. Some
         // Swift functions are named `listen` or `shutdown`, but have other arguments.
         let swiftCall = try Regex(
@@ -40,6 +40,17 @@ import Testing
         #expect(modulesInC == ["CBLESecLinux", "CBLESecBlueZ", "CBLESecBench"])
         let page = try Page("docs/architecture.md").text
         #expect(page.contains("[Socket.swift]") && page.contains("[HCI.swift]"))
+    }
+
+    @Test("no command of the tool has a policy that asks the program")
+    func noAsking() throws {
+        let folder = Page.root.appending(path: "Sources/blesec").path
+        let files = try FileManager.default.subpathsOfDirectory(atPath: folder)
+            .filter { $0.hasSuffix(".swift") }
+        #expect(files.count > 60)
+        for file in files {
+            #expect(try !Page("Sources/blesec/\(file)").text.contains(".asking"), "\(file)")
+        }
     }
 
     @Test("each module whose name begins with BLESec is in the page's table of modules")

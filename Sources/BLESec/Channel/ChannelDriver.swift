@@ -367,14 +367,14 @@ final class ChannelDriver {
         guard let trust, let question = machine.takeTrustQuestion(),
             let refusal = trust.ask(question)
         else { return false }
-        machine.didDecide(.refuse(refusal), now: now)
+        machine.didDecide(refusal, now: now)
         return true
     }
 
     /// Applies the answer of a trust policy or store.
     func didDecide(_ verdict: TrustPolicy.Verdict) {
         trust?.didDecide()
-        machine.didDecide(verdict, now: now)
+        machine.didDecide(verdict.refusal, now: now)
         pump()
     }
 

@@ -16,7 +16,7 @@ public actor SecureListener {
     /// Limits on what unauthenticated peers can make a listener do at the same time.
     public struct Limits: Sendable {
         /// Handshakes under way; 256 by default. Each holds a descriptor and about 14 KiB of memory
-        /// with Noise, 66 KiB with TLS (up to 190 KiB if the peer sends as many certificates as are
+        /// with Noise, 66 KiB with TLS (up to 280 KiB if the peer sends as many certificates as are
         /// read from it), and up to ``ChannelLimits/unauthenticatedBytes`` more if the peer leaves
         /// a message unfinished. In addition, up to 32 links that were turned away have 2 seconds
         /// to close.
@@ -32,8 +32,9 @@ public actor SecureListener {
         public var guaranteedTime: Duration = .milliseconds(100)
         /// Peers about which the application or a person is deciding, for
         /// ``TrustPolicy/asking(_:)`` or a pairing; 8 by default. They keep their handshake places
-        /// meanwhile, and a further peer is refused. A peer that has gone counts until the call that
-        /// decides about it has returned. Trust store queries do not count here: they have as many
+        /// meanwhile, whether or not they have proven a key, and a further peer is turned away with
+        /// *busy*. A peer that has gone counts until the call that decides about it has returned.
+        /// Trust store queries do not count here: they have as many
         /// places of their own as there are ``handshakes``.
         public var awaitingTrustDecision = 8
         /// Ready channels that wait for ``SecureListener/accept()``; 16 by default. At this limit

@@ -32,14 +32,16 @@ final class TrustRequests {
     /// Whether the peer has one of the listener's places for decisions by an application.
     var holdsDecisionPlace: Bool { decisionPlace != nil }
 
-    /// Asks a question. If it cannot be asked, returns why the peer is to be refused.
-    func ask(_ question: TrustQuestion) -> String? {
+    /// Asks a question. If it cannot be asked now, returns the reason.
+    func ask(_ question: TrustQuestion) -> ChannelError? {
         let onDecision = onDecision
         switch question {
         case .evaluate(let evaluate, let identity):
             if let decisions = limits.decisions {
                 decisionPlace = decisions.take()
-                guard decisionPlace != nil else { return "too many trust decisions are pending" }
+                guard decisionPlace != nil else {
+                    return ChannelError(.limitExceeded, "too many trust decisions are pending")
+                }
             }
             decisionTask = Task {
                 do {
@@ -78,7 +80,7 @@ final class TrustRequests {
         let isStarted = startStoreWork {
             onRemembered(Result { () throws(ChannelError) in try policy.remember(peer) })
         }
-        if !isStarted { didRemember(.failure(ChannelError(.limitExceeded, Self.storeIsBusy))) }
+        if !isStarted { didRemember(.failure(Self.storeIsBusy)) }
     }
 
     /// Records the result of remembering the peer; later results are ignored.
@@ -108,5 +110,6 @@ final class TrustRequests {
         }
     }
 
-    private static let storeIsBusy = "no thread is free to ask the trust store"
+    private static let storeIsBusy = ChannelError(
+        .limitExceeded, "no thread is free to ask the trust store")
 }

@@ -253,11 +253,13 @@ struct ChannelMachine: ~Copyable {
         isReady ? nil : (stage as? UnauthenticatedStage)?.takeTrustQuestion()
     }
 
-    /// Applies the trust decision; a late decision changes nothing.
-    mutating func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) {
+    /// Applies the trust decision, which is nil if the peer is admitted. If there is none, because
+    /// nothing could be asked, the error has the code `limitExceeded`. A late decision changes
+    /// nothing.
+    mutating func didDecide(_ refusal: ChannelError?, now: UInt64) {
         guard let stage = stage as? UnauthenticatedStage else { return }
         do throws(ChannelError) {
-            try stage.didDecide(verdict, now: now)
+            try stage.didDecide(refusal, now: now)
         } catch {
             fail(error)
         }

@@ -148,8 +148,9 @@ class UnauthenticatedStage: ChannelStage {
 
     /// Returns what has to be asked about the peer, once; nil if there is nothing to ask.
     func takeTrustQuestion() -> TrustQuestion? { nil }
-    /// Applies the answer to the question; a late answer changes nothing.
-    func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) throws(ChannelError) {}
+    /// Applies the answer to the question: why the peer is refused, or nil. A late answer changes
+    /// nothing.
+    func didDecide(_ refusal: ChannelError?, now: UInt64) throws(ChannelError) {}
 
     /// Refuses a peer that has proven this side's own key.
     ///

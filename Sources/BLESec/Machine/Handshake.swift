@@ -144,7 +144,9 @@ final class Handshake: UnauthenticatedStage {
     ) throws(ChannelError) -> ChannelStage {
         if let refusal {
             let filling = [UInt8](repeating: 0, count: Record.readyLength - 1)
-            try records.seal(.reject, [RejectCode.refused.rawValue] + filling)
+            // The peer may be the right one if there was no room to ask about it.
+            let code: RejectCode = refusal.code == .limitExceeded ? .busy : .refused
+            try records.seal(.reject, [code.rawValue] + filling)
             return Refusing(after: self, refusal, now: now)
         }
         try refuseOwnKey(ClaimedIdentity(identity))
@@ -181,17 +183,12 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince = now
     }
 
-    override func didDecide(
-        _ verdict: TrustPolicy.Verdict, now: UInt64
-    ) throws(ChannelError) {
+    override func didDecide(_ refusal: ChannelError?, now: UInt64) throws(ChannelError) {
         guard awaitingTrustSince != nil else { return }
         question = nil
         awaitingTrustSince = nil
         runningSince = now
-        switch verdict {
-        case .admit: try records.engine.admit()
-        case .refuse(let reason): try refuse(ChannelError(.untrusted, reason))
-        }
+        if let refusal { try refuse(refusal) } else { try records.engine.admit() }
     }
 
     /// Refuses the peer. The engine decides how the peer learns of this: from the last handshake

@@ -107,10 +107,9 @@ final class PairingStage: UnauthenticatedStage {
         }
     }
 
-    override func didDecide(
-        _ verdict: TrustPolicy.Verdict, now: UInt64
-    ) throws(ChannelError) {
+    override func didDecide(_ refusal: ChannelError?, now: UInt64) throws(ChannelError) {
         guard exchange.question != nil, hasAsked else { return }
+        let verdict = refusal.map { TrustPolicy.Verdict.refuse($0.reason) } ?? .admit
         try advance(now: now) { () throws(ChannelError) in try exchange.didDecide(verdict) }
     }
 
