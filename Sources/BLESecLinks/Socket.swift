@@ -201,9 +201,33 @@ package enum Socket {
         }
     }
 
-    /// Receives one packet; bytes that do not fit into `buffer` go to `spill`. Returns the packet's
-    /// length, 0 at the end, and -EMSGSIZE for a packet that is too large for both.
+    /// Receives the next packet that is not empty; bytes that do not fit into `buffer` go to
+    /// `spill`. Returns the packet's length, 0 at the end, and -EMSGSIZE for a packet that is too
+    /// large for both.
     static func receivePacket(
+        _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: inout PacketSpill,
+        _ space: PacketSpace
+    ) -> Int {
+        // An empty packet looks like the end, but more may follow it.
+        for _ in 0..<mostEmptyPackets {
+            let count = receiveAnyPacket(descriptor, into: &buffer, spill: &spill, space)
+            guard count == 0, !isAtEnd(descriptor) else { return count }
+        }
+        return -Int(EAGAIN)
+    }
+
+    /// The most empty packets that one call reads.
+    private static let mostEmptyPackets = 16
+
+    /// Whether the peer can send nothing more, and nothing that it has sent waits to be received.
+    private static func isAtEnd(_ descriptor: Int32) -> Bool {
+        // POLLRDHUP, which Swift cannot import, is the same bit.
+        let events = Int16(EPOLLRDHUP.rawValue)
+        var entry = pollfd(fd: descriptor, events: events, revents: 0)
+        return unsafe poll(&entry, 1, 0) != 0 && blesec_input_queue(descriptor) <= 0
+    }
+
+    private static func receiveAnyPacket(
         _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: inout PacketSpill,
         _ space: PacketSpace
     ) -> Int {

@@ -19,7 +19,7 @@ extension LinkError {
             case ECONNREFUSED: (.refused, "nobody listens there")
             case EHOSTUNREACH, ENETUNREACH, EHOSTDOWN: (.unreachable, "it cannot be reached")
             case ETIMEDOUT: (.timedOut, "no answer came in time")
-            case ECONNRESET, EPIPE: (.reset, "the peer has closed it")
+            case ECONNRESET, EPIPE, ENOTCONN: (.reset, "the peer has closed it")
             case ECONNABORTED, ENETDOWN: (.reset, "the adapter went away")
             case EMSGSIZE: (.tooLarge, "more bytes in one send than the peer takes")
             case EADDRINUSE: (.addressInUse, "someone else listens there")

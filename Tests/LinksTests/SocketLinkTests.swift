@@ -1,7 +1,8 @@
-import BLESecLinks
 import BLESecTesting
 import Glibc
 import Testing
+
+@testable import BLESecLinks
 
 @Suite struct SocketLinkTests {
     @Test(
@@ -31,6 +32,38 @@ import Testing
                 received += part.bytes
             }
             #expect(received == sdu + [9])
+        }
+    }
+
+    @Test(
+        "an empty packet means nothing, and is not the end of the link",
+        arguments: [0, 1, 2, 40])
+    func emptyPackets(count: Int) async throws {
+        try await withLoop { loop in
+            let (descriptor, other) = try Socket.pair(.seqpacket)
+            defer { Socket.close(other) }
+            let link = SocketLink(
+                EventSource(owning: descriptor, loop: loop),
+                SocketLink.Traits(unix: .seqpacket, peerDescription: "a raw socket"))
+            for value: UInt8 in [1, 2] {
+                for _ in 0..<count {
+                    let sent = send(other, nil, 0, 0)
+                    try #require(sent == 0)
+                }
+                let sent = unsafe send(other, [value], 1, 0)
+                try #require(sent == 1)
+            }
+            try #require(Glibc.shutdown(other, Int32(SHUT_WR)) == 0)
+            var received: [UInt8] = []
+            var calls = 0
+            while true {
+                let part = try link.receive()
+                calls += 1
+                try #require(calls < 20)
+                if part.outcome == .end { break }
+                received += part.bytes
+            }
+            #expect(received == [1, 2])
         }
     }
 

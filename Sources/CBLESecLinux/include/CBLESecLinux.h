@@ -56,6 +56,13 @@ static inline int blesec_output_queue(int descriptor, int *_Nonnull bytes) {
     return ioctl(descriptor, TIOCOUTQ, bytes);
 }
 
+// FIONREAD: the number of received bytes that wait in a socket; of a Bluetooth socket, those of the first
+// packet only. -1 for an error.
+static inline int blesec_input_queue(int descriptor) {
+    int bytes = 0;
+    return ioctl(descriptor, FIONREAD, &bytes) == 0 ? bytes : -1;
+}
+
 static inline int blesec_errno(void) { return errno; }
 
 // Names the calling thread, with up to 15 bytes. (pthread_setname_np is a GNU extension.)
