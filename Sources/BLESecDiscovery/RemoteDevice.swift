@@ -69,7 +69,7 @@ package struct RemoteDevice: Sendable {
     ///   stop connecting. That also ends a link that bluetoothd has not reported yet, so it must
     ///   not be done while a channel uses the link.
     /// - Returns: true if this call made the link, so that the caller may end it; false if there
-    ///   was a link before.
+    ///   was a link before, or if another program made it.
     /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
     ///   ``DiscoveryError/Code/unreachable`` when bluetoothd cannot connect,
     ///   ``DiscoveryError/Code/collision`` when the attempt collided with bluetoothd's own scan
@@ -80,10 +80,19 @@ package struct RemoteDevice: Sendable {
     ) async throws(DiscoveryError) -> Bool {
         let action = "connect to \(address)"
         let path = try await requirePath(to: action)
-        let makesLink = await !bluetoothd.tree.isConnected(path)
+        // Another program's attempt to connect must not be ended.
+        var makesLink = false
         do throws(DiscoveryError) {
-            if makesLink {
-                try await call(to: action, path, Interface.device, "Connect", until: deadline)
+            while await !bluetoothd.tree.isConnected(path) {
+                makesLink = true
+                do throws(DiscoveryError) {
+                    try await call(to: action, path, Interface.device, "Connect", until: deadline)
+                    break
+                } catch {
+                    guard error.busError.hasSuffix(".InProgress") else { throw error }
+                    makesLink = false
+                }
+                try await waitForOtherAttempt(path, to: action, until: deadline)
             }
             // bluetoothd replies before it reports the device as connected.
             try await bluetoothd.wait(until: deadline, to: action) {
@@ -100,6 +109,21 @@ package struct RemoteDevice: Sendable {
             throw Self.connectFailure(error)
         }
         return makesLink
+    }
+
+    /// Waits for a second, or until the device is connected: bluetoothd does not tell when the
+    /// attempt of another program has ended.
+    private func waitForOtherAttempt(
+        _ path: String, to action: String, until deadline: MonotonicTime
+    ) async throws(DiscoveryError) {
+        let pause = min(deadline, bluetoothd.loop.now.advanced(by: .seconds(1)))
+        do throws(DiscoveryError) {
+            try await bluetoothd.wait(until: pause, to: action) {
+                $0.tree.isConnected(path) ? () : nil
+            }
+        } catch {
+            guard error.code == .timedOut, pause < deadline else { throw error }
+        }
     }
 
     private static func connectFailure(_ error: DiscoveryError) -> DiscoveryError {

@@ -127,7 +127,7 @@ extension Integration {
             arguments: [
                 ("deaf", ["RemoveDevice"]), ("paired", ["RemoveDevice"]),
                 ("flapping", ["RemoveDevice"]), ("known", ["Disconnect"]),
-                ("twin", ["Disconnect"]), ("present", []),
+                ("twin", ["Disconnect"]), ("present", []), ("shared", []),
             ])
         func removal(_ behaviour: String, _ methods: [String]) throws {
             let pair = try ToolPair()

@@ -11,6 +11,7 @@
     paired     as deaf, and the device is paired during the subscription
     flapping   as paired, but the link is lost and comes back first
     twin       as paired, but another, paired device has the address of the device
+    shared     as deaf, but another program connects to the device, and has done so after the second Connect
     present    as paired, but the device is connected before the dial
     crowded    as deaf, but bluetoothd lists 16 other devices with 256 services and characteristics each, and
                adds those of the device when it connects
@@ -128,6 +129,7 @@ class Message:
 class FakeBluetoothd:
     def __init__(self, path, behaviour):
         self.behaviour = behaviour
+        self.connects = 0
         self.serial = 0
         self.application = None
         self.is_silent = False
@@ -195,7 +197,8 @@ class FakeBluetoothd:
             self.send(REPLY, {REPLY_SERIAL: call.serial}, *values, sender=sender)
 
     def fail(self, call, name, sender):
-        fields = {REPLY_SERIAL: call.serial, ERROR_NAME: "org.freedesktop.DBus.Error." + name}
+        name = name if "." in name else "org.freedesktop.DBus.Error." + name
+        fields = {REPLY_SERIAL: call.serial, ERROR_NAME: name}
         self.send(ERROR, fields, ("s", name), sender=sender)
 
     def change(self, properties):
@@ -227,6 +230,11 @@ class FakeBluetoothd:
             self.reply(message, ("a{sv}", self.device()))
         elif member == "Get":
             self.reply(message, ("v", ("x", -2**63) if self.behaviour == "absurd" else ("q", 517)))
+        elif member == "Connect" and self.behaviour == "shared":
+            self.connects += 1
+            self.fail(message, "org.bluez.Error.InProgress", BLUETOOTHD)
+            if self.connects == 1:
+                return
         elif member != "StartNotify":
             self.reply(message)
         if member == "RegisterApplication":
@@ -284,7 +292,7 @@ class FakeBluetoothd:
                 "org.bluez.Adapter1": adapter, "org.bluez.GattManager1": {},
                 "org.bluez.LEAdvertisingManager1": {}}}
         has_device = (
-            self.behaviour in ("deaf", "absurd", "crowded", "known") + PAIRING
+            self.behaviour in ("deaf", "absurd", "crowded", "known", "shared") + PAIRING
             or self.behaviour.startswith("silent:")
             or self.behaviour == "hidden" and self.listings > 1)
         if has_device:
