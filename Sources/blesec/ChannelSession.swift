@@ -101,8 +101,10 @@ struct ChannelSession: Sendable {
     /// Waits until both sides have completed the channel. A signal ends the wait and the channel.
     private func close() async throws(ChannelError) {
         do throws(ChannelError) {
-            try await interruption.cancelling { [channel] () async throws(ChannelError) in
-                try await channel.close()
+            try await interruption.cancelling { [channel, isDirect] () async throws(ChannelError) in
+                // In negotiated mode the channel completes by itself, as soon as the peer's program
+                // has taken everything, which may take long. The channel notices a lost peer.
+                if isDirect { try await channel.close() } else { try await channel.waitUntilOver() }
             }
         } catch {
             await channel.abort()

@@ -102,6 +102,25 @@ extension Integration {
             #expect(try listener.wait().status == 0)
         }
 
+        @Test(
+            "a reader of standard output that takes nothing for more than ten seconds loses nothing"
+        )
+        func slowReader() throws {
+            let pair = try ToolPair()
+            // More than a pipe takes, and less than the channel reads ahead.
+            let listener = try pair.listen(
+                input: .bytes([UInt8](repeating: 7, count: 200_000)))
+            let words = [
+                Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
+                "--peer", pair.listenerKey,
+            ]
+            let dialer = try Subprocess(
+                "bash", ["-c", #"set -o pipefail; "$@" | (sleep 12; wc -c)"#, "bash"] + words)
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            #expect(outcomes[1].text == "200000\n")
+        }
+
         @Test("a listener with --keep serves peers in turn, and reports how each channel ended")
         func keep() throws {
             let pair = try ToolPair()

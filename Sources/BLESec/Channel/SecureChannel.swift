@@ -543,7 +543,9 @@ public actor SecureChannel {
     /// was lost with this side's last acknowledgement.
     ///
     /// The close deadline restarts when the link takes bytes and at each acknowledgement, so that a
-    /// slow link or reader is not cut off.
+    /// slow link is not cut off, nor a program that is slow but takes messages all the time. To wait
+    /// for a program that may take nothing for longer, call ``finish(_:)`` and ``waitUntilOver()``
+    /// instead.
     ///
     /// - Parameter limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
     /// - Throws: `truncated` when the link was lost before the peer's `end`, or when the peer has
