@@ -8,11 +8,11 @@
 # protectors, as in Debian's packages. Nothing in the tools depends on the folder in which they were built.
 static := $(CURDIR)/.build/static
 release := -c release --static-swift-stdlib --disable-local-rpath \
-	-Xswiftc -use-ld=lld -Xswiftc -L$(static) -Xlinker --no-export-dynamic \
+	-Xswiftc -use-ld=lld -Xswiftc '-L$(static)' -Xlinker --no-export-dynamic \
 	-Xlinker -z -Xlinker pack-relative-relocs -Xlinker -z -Xlinker relro -Xlinker -z -Xlinker now \
 	-Xlinker --build-id=none \
-	-Xcc -fstack-protector-strong -Xcc -ffile-prefix-map=$(CURDIR)=. \
-	-Xswiftc -file-prefix-map -Xswiftc $(CURDIR)=. \
+	-Xcc -fstack-protector-strong -Xcc '-ffile-prefix-map=$(CURDIR)=.' \
+	-Xswiftc -file-prefix-map -Xswiftc '$(CURDIR)=.' \
 	-Xswiftc -Xfrontend -Xswiftc -no-clang-module-breadcrumbs
 tools := .build/release/blesec .build/release/blesec-bench
 
@@ -52,7 +52,7 @@ deb: ready-deb release
 dist: version = $(shell sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
 dist: archive = .build/blesec-$(version).tar.gz
 dist: ready
-	@git -c tar.tar.gz.command='gzip -9n' archive --format=tar.gz --prefix=blesec-$(version)/ -o $(archive).new HEAD
+	@git -c tar.tar.gz.command='gzip -9n' -c tar.umask=0022 archive --format=tar.gz --prefix=blesec-$(version)/ -o $(archive).new HEAD
 	@mv $(archive).new $(archive)
 	@echo $(archive)
 
@@ -102,8 +102,8 @@ ready-lab:
 	@lab/install
 
 release: ready
-	@mkdir -p $(static)
-	@ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(static)
+	@mkdir -p '$(static)'
+	@ln -sf "$$(g++ -print-file-name=libstdc++.a)" '$(static)'
 	swift build $(release)
 	@tools/separate-debug $(tools)
 

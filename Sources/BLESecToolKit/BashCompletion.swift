@@ -122,6 +122,8 @@ struct BashCompletion {
                 peers) \(function)_peers '' ;;
                 endpoints)
                   case $current in
+                    # The shell does not replace `~` there.
+                    unix:~* | unix-seqpacket:~*) ;;
                     unix:* | unix-seqpacket:*)
                       \(function)_lines "${current%%:*}:" < <(compgen -f -- "${current#*:}")
                       ;;
