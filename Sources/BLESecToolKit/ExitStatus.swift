@@ -59,7 +59,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
         case .refused: "The peer refused, is busy, or shares no protocol."
         case .software: "An internal error: something failed that should not fail."
         case .cannotCreate: "A file cannot be created, or an address is taken."
-        case .inputOutput: "Standard input, standard output or the link failed."
+        case .inputOutput: "Standard input, standard output, the link or a store failed."
         case .timedOut: "A deadline passed."
         case .protocolError:
             "The protocol was broken, the peer did not prove its key, a limit was reached, or the "

@@ -12,7 +12,8 @@ enum PersistentArguments {
     static let idle = Option(
         name: "--idle", value: "SECONDS",
         help: "Treat the peer as lost after it has sent nothing for this time. The peer is pinged "
-            + "after half of this time. The default is 20 seconds.")
+            + "after half of this time. The default is 20 seconds. `listen` and `connect` take this "
+            + "option with --persist; without it, the time is 60 seconds.")
 
     /// The configuration of a channel that carries messages exactly once, and detects a lost peer
     /// quickly.

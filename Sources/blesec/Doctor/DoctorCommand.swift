@@ -7,8 +7,9 @@ enum DoctorCommand {
         name: "--root", value: "DIR",
         help:
             "Read the system's files below DIR instead of /: DIR/etc/bluetooth/main.conf, DIR/sys "
-            + "and so on. This is for a container in which the host's files are at DIR. Nothing "
-            + "else is then checked: neither bluetoothd's answers nor the adapters.")
+            + "and so on. This is for a container in which the host's files are at DIR. Except "
+            + "for this user's rights, nothing else is then checked: neither bluetoothd's answers "
+            + "nor the adapters.")
 
     static let command = Command(
         name: "blesec doctor", summary: "check whether this machine is ready for Bluetooth",
@@ -19,6 +20,7 @@ enum DoctorCommand {
                 + "line for each finding. The line says whether what was checked is as it should be "
                 + "and, if it is not, what to do. A line that begins with `note` reports no fault, but a "
                 + "useful fact, or something that could not be determined.",
+            "The exit status is 68 if anything is not as it should be.",
             "With --json, a finding has the members grade, subject and text, and remedy if there is "
                 + "one.",
         ],
