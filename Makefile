@@ -52,7 +52,7 @@ deb: ready-deb release
 dist: version = $(shell sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
 dist: archive = .build/blesec-$(version).tar.gz
 dist: ready
-	@git -c tar.tar.gz.command='gzip -9n' -c tar.umask=0022 archive --format=tar.gz --prefix=blesec-$(version)/ -o $(archive).new HEAD
+	@git -c tar.tar.gz.command='gzip -9n' -c tar.umask=0022 -c core.autocrlf=false archive --format=tar.gz --prefix=blesec-$(version)/ -o $(archive).new HEAD
 	@mv $(archive).new $(archive)
 	@echo $(archive)
 

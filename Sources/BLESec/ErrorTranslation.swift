@@ -41,7 +41,7 @@ extension ChannelError {
         case .noService, .noAdapter, .adapterOff: code = .noSuchAdapter
         case .permission: code = .permission
         case .exhausted: code = .limitExceeded
-        case .notFound, .unreachable, .collision: code = .noSuchPeer
+        case .notFound, .unreachable, .collision, .inProgress: code = .noSuchPeer
         case .timedOut: code = .timedOut
         case .cancelled: code = .cancelled
         case .malformed, .notSupported: code = .protocolViolation

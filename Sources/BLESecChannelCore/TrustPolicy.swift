@@ -105,7 +105,7 @@ public struct TrustPolicy: Sendable {
     ///
     /// If the peer does not wait until the call returns, the task of the call is cancelled, and the
     /// call should end. Until it ends, it counts towards the listener's limit of decisions. While
-    /// this limit is reached, peers are turned away as by a busy listener. Peers that have proven
+    /// this limit is reached, other peers are turned away. Peers that have proven
     /// nothing can use up the limit, so use another policy where no person is asked.
     ///
     /// An admitted claim is not a proof: the channel opens only after the peer has proven it.

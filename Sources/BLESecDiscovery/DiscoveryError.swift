@@ -25,6 +25,8 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
         /// bluetoothd has broken off the attempt to connect, which collided with bluetoothd's own
         /// scan.
         package static let collision = Code("collision")
+        /// bluetoothd connects to the device already, for another program.
+        package static let inProgress = Code("inProgress")
         /// The device was paired over Bluetooth while it was dialed.
         package static let pairing = Code("pairing")
         /// The deadline passed.
@@ -68,6 +70,9 @@ extension DiscoveryError {
             switch error.shortName {
             case _ where error.text.hasSuffix("le-connection-abort-by-local"):
                 (.collision, "bluetoothd's own scan came in between")
+            // The text of EALREADY, with which bluetoothd refuses a second attempt to connect over LE.
+            case _ where error.text == "Operation already in progress":
+                (.inProgress, "another program is connecting to it")
             case "Timeout", "TimedOut": (.timedOut, "no answer came in time")
             // The bus answers for bluetoothd if bluetoothd ends during the call.
             case "NoReply":

@@ -89,7 +89,7 @@ package struct RemoteDevice: Sendable {
                     try await call(to: action, path, Interface.device, "Connect", until: deadline)
                     break
                 } catch {
-                    guard error.busError.hasSuffix(".InProgress") else { throw error }
+                    guard error.code == .inProgress else { throw error }
                     makesLink = false
                 }
                 try await waitForOtherAttempt(path, to: action, until: deadline)

@@ -68,8 +68,8 @@ final class FileReception {
         folder.removeEmpty()
     }
 
-    /// How many bytes of the announced files are still to be written, with ``SpaceReservation/block`` for
-    /// each file that does not exist yet.
+    /// How many bytes of the announced files are still to be written, with
+    /// ``SpaceReservation/block`` for each file that does not exist yet.
     private var unwritten: UInt64 {
         switch current {
         case .notBegun: announced.unwritten

@@ -81,7 +81,10 @@ final class SpaceReservation {
         try require(granted, in: room)
     }
 
-    deinit { Self.all.withLock { $0[key] = nil } }
+    deinit {
+        // The next transfer of the offer may have its entry already.
+        Self.all.withLock { if $0[key]?.held === held { $0[key] = nil } }
+    }
 
     private func require(
         _ bytes: UInt64, in room: (inQuota: UInt64, onDisk: UInt64)

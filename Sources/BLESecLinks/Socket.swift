@@ -204,27 +204,39 @@ package enum Socket {
     /// Receives the next packet that is not empty; bytes that do not fit into `buffer` go to
     /// `spill`. Returns the packet's length, 0 at the end, and -EMSGSIZE for a packet that is too
     /// large for both.
+    ///
+    /// - Parameter isBluetooth: whether the kernel counts only the bytes of the first packet that
+    ///   waits, which may be an empty one.
     static func receivePacket(
         _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: inout PacketSpill,
-        _ space: PacketSpace
+        _ space: PacketSpace, isBluetooth: Bool
     ) -> Int {
-        // An empty packet looks like the end, but more may follow it.
-        for _ in 0..<mostEmptyPackets {
+        let leastAtEnd = isBluetooth ? leastAtEndOfBluetooth : 1
+        // An empty packet looks like the end, but more may follow it. At the end, each call receives
+        // nothing.
+        var emptyPackets = 0
+        while true {
             let count = receiveAnyPacket(descriptor, into: &buffer, spill: &spill, space)
-            guard count == 0, !isAtEnd(descriptor) else { return count }
+            guard count == 0 else { return count }
+            emptyPackets += 1
+            let isOver = canReceiveNoMore(descriptor)
+            if isOver, emptyPackets >= leastAtEnd, blesec_input_queue(descriptor) <= 0 { return 0 }
+            if !isOver, emptyPackets >= mostEmptyPackets { return -Int(EAGAIN) }
         }
-        return -Int(EAGAIN)
     }
 
-    /// The most empty packets that one call reads.
+    /// How many empty packets in a row are the end of a Bluetooth link, if the peer can send nothing
+    /// more.
+    private static let leastAtEndOfBluetooth = 4
+    /// The most empty packets that one call reads while the peer can send more.
     private static let mostEmptyPackets = 16
 
-    /// Whether the peer can send nothing more, and nothing that it has sent waits to be received.
-    private static func isAtEnd(_ descriptor: Int32) -> Bool {
+    /// Whether the peer can send nothing more. What it has sent may still wait to be received.
+    private static func canReceiveNoMore(_ descriptor: Int32) -> Bool {
         // POLLRDHUP, which Swift cannot import, is the same bit.
         let events = Int16(EPOLLRDHUP.rawValue)
         var entry = pollfd(fd: descriptor, events: events, revents: 0)
-        return unsafe poll(&entry, 1, 0) != 0 && blesec_input_queue(descriptor) <= 0
+        return unsafe poll(&entry, 1, 0) > 0
     }
 
     private static func receiveAnyPacket(

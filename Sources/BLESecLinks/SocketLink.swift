@@ -313,7 +313,8 @@ package final class SocketLink: Link, @unchecked Sendable {
             return Socket.receive(source.fileDescriptor, into: &buffer)
         }
         return Socket.receivePacket(
-            source.fileDescriptor, into: &buffer, spill: &spill, loop.packetSpace)
+            source.fileDescriptor, into: &buffer, spill: &spill, loop.packetSpace,
+            isBluetooth: traits.isBluetooth)
     }
 
     private func end() -> LinkReceive {

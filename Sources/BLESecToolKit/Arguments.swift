@@ -22,12 +22,7 @@ package struct Arguments: Sendable {
         var takesOptions = true
         while let word = rest.popFirst() {
             guard takesOptions, word.hasPrefix("-"), word != "-" else {
-                // An error about such an operand must not contain it.
-                guard !word.hasPrefix("blesec:pair?") else {
-                    throw usage(
-                        "an invitation to pair, which contains a secret, goes after --uri of "
-                            + "`blesec pair`")
-                }
+                try requireNoInvitation(word)
                 operands.append(word)
                 continue
             }
@@ -46,6 +41,18 @@ package struct Arguments: Sendable {
             }
         }
     }
+
+    /// Throws if a word is an invitation to pair. An invitation contains a secret, so no error may
+    /// quote it.
+    private func requireNoInvitation(_ word: String) throws(ChannelError) {
+        if Self.isInvitation(word) { throw usage(Self.misplacedInvitation) }
+    }
+
+    /// Whether a word is an invitation to pair.
+    static func isInvitation(_ word: String) -> Bool { word.hasPrefix("blesec:pair?") }
+
+    static let misplacedInvitation =
+        "an invitation to pair, which contains a secret, goes after --uri of `blesec pair`"
 
     private mutating func readLong(
         _ word: String, _ rest: inout ArraySlice<String>
@@ -97,6 +104,7 @@ package struct Arguments: Sendable {
                 throw usage("\(name) needs a value: `\(name) \(valueName)`")
             }
             guard value != "" else { throw usage("the value of \(name) is empty") }
+            if let value, option.name != "--uri" { try requireNoInvitation(value) }
         } else if value != nil {
             throw usage("\(name) takes no value")
         }

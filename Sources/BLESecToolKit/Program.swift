@@ -144,6 +144,7 @@ package struct Program: Sendable {
 
     /// The error for a first word that is neither a command nor an option of the tool.
     private func unknown(_ word: String, among words: [String]) -> ChannelError {
+        if Arguments.isInvitation(word) { return .usage(Arguments.misplacedInvitation) }
         let isOption = word.hasPrefix("-")
         let names = isOption ? ["--help", "--version"] : words
         var reason = "unknown \(isOption ? "option" : "command") `\(word)`"

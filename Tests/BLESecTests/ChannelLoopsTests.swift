@@ -499,7 +499,7 @@ struct ChannelLoopsTests {
         let spread = try await SpreadListener(limits: limits) { $0.trust = person.policy }
         let first = try spread.dial()
         try await spread.until { !person.questions.withLock(\.isEmpty) }
-        #expect(await failure(of: try spread.dial()) == .refused)
+        #expect(await failure(of: try spread.dial()) == .busy)
         person.answer(.admit)
         let accepted = try await spread.listener.accept()
         #expect(accepted.loop === spread.channelLoops[0])

@@ -49,14 +49,15 @@ struct DeadlineTests {
 
     @Test(
         "if the link ends before the last acknowledgement is sent, the error is unacknowledged",
-        arguments: [ChannelRole.dialer, .acceptor])
-    func lastAcknowledgementWaits(role: ChannelRole) throws {
+        arguments: [ChannelRole.dialer, .acceptor], [false, true])
+    func lastAcknowledgementWaits(role: ChannelRole, sendsMore: Bool) throws {
         let peer = try MaliciousNoisePeer.ready(role)
         peer.victim.end()
         try peer.pump()
         peer.isBlocked = true
         try peer.send(.ack, UInt64(1).bigEndianBytes)
         try peer.send(.end, [0])
+        if sendsMore { try peer.send(.ping, [UInt8](repeating: 0, count: 8)) }
         #expect(peer.victim.bytesAwaitingLink > 0)
         peer.victim.linkEnded(nil, now: peer.now)
         #expect(peer.victimFailure == .unacknowledged)

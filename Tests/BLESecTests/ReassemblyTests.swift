@@ -38,6 +38,14 @@ struct ReassemblyTests {
         #expect(peers.map(\.victimFailure) == [nil, nil, .limitExceeded])
     }
 
+    @Test("each channel of a peer without a key has a share of its own")
+    func peersWithoutKey() {
+        let budget = ReassemblyBudget(bytes: 200, share: 60)
+        let parts = (0..<3).map { _ in budget.part(for: .anonymous) {} }
+        for part in parts { #expect(part.take(60, maximumMessageLength: 0)) }
+        #expect(budget.bytesLeft == 20)
+    }
+
     @Test("one message may be as long as the message limit, even if the share is smaller")
     func oneMessage() throws {
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 10_000)

@@ -280,6 +280,32 @@ struct WrongMomentTests {
         #expect((20...24).contains(number))
     }
 
+    @Test("a peer that goes on sending messages without an end does not delay a close")
+    func endlessMessages() throws {
+        let peer = try MaliciousNoisePeer.ready()
+        peer.victim.close(now: peer.now)
+        try peer.pump()
+        var taken = 0
+        for _ in 0..<10 {
+            try peer.passTime(.seconds(6))
+            guard peer.victimFailure == nil else { break }
+            try peer.send(.data, [1])
+            if peer.victim.nextMessage() != nil { taken += 1 }
+        }
+        #expect(taken == 1)
+        #expect(peer.victimFailure == .timedOut)
+    }
+
+    @Test("when a channel fails, nothing of its unsent messages is kept")
+    func unsentMessages() throws {
+        let peer = try MaliciousNoisePeer.ready()
+        peer.isBlocked = true
+        for _ in 0..<8 { _ = try peer.victim.queue([UInt8](repeating: 1, count: 60_000)) }
+        #expect(peer.victim.queuedBytes > 0)
+        peer.victim.fail(ChannelError(.closed, "ended"))
+        #expect(peer.victim.queuedBytes == 0)
+    }
+
     @Test("a session whose expiry is noticed late still gets its time to close")
     func longStop() throws {
         let peer = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(1_000_000) }

@@ -192,7 +192,7 @@ struct PairingExchangeTests {
                 !TrustPolicy.Pairing.comparing(comparison).isOver(
                     after: Self.refusal(with: bob, errorCode), as: .dialer))
         }
-        _ = try comparison.begin()
+        try comparison.spend()
         #expect(
             TrustPolicy.Pairing.comparing(comparison).isOver(
                 after: Self.refusal(with: bob, .refused), as: .dialer))

@@ -340,46 +340,6 @@ struct PairingMiddlemanTests {
     }
 
     @Test(
-        "a run of a comparison ends when the next one begins, so a middleman cannot keep several open"
-    )
-    func oneRunAtATime() async throws {
-        var random = Random(seed: Self.seed)
-        let (alice, bob) = (try PairingDevice(), try PairingDevice())
-        let shown = Locked(0)
-        let counted = TrustPolicy.Pairing.comparison { _ in
-            shown.withLock { $0 += 1 }
-            return true
-        }
-        // Mallory has Bob's nonces of three runs, and so knows the digits of each.
-        var legs: [(Leg, nonce: [UInt8])] = []
-        for _ in 0..<3 {
-            let leg = try Leg(.acceptor, bob, counted, random: &random)
-            let nonce = random.bytes(32)
-            #expect(await leg.commit(nonce).count == 32)
-            legs.append((leg, nonce))
-        }
-        for (leg, nonce) in legs { await leg.send(.nonce, nonce) }
-        #expect(legs.map { $0.0.error?.code } == [.untrusted, .untrusted, nil])
-        #expect(shown.withLock { $0 } == 1)
-        // Nor is a run completed whose digits a person confirms after the next run has begun.
-        let begun = Locked<TrustPolicy.PairingComparison?>(nil)
-        let comparison = TrustPolicy.PairingComparison { _ in
-            let next = try Leg(
-                .dialer, alice, .comparing(try #require(begun.withLock { $0 })),
-                Fingerprint(digest: [UInt8](repeating: 1, count: 32)), [2])
-            #expect(await next.exchangeBegin().count == 32)
-            return true
-        }
-        begun.withLock { $0 = comparison }
-        let leg = try Leg(.dialer, alice, .comparing(comparison), random: &random)
-        _ = await leg.exchangeBegin()
-        await leg.send(.nonce, random.bytes(32))
-        #expect(leg.error?.reason.contains("another try") == true)
-        #expect(alice.names.isEmpty && alice.pending.isEmpty)
-        #expect(bob.names.isEmpty && bob.pending.isEmpty)
-    }
-
-    @Test(
         "a relayed commitment and its nonce, and a nonce that does not fit its commitment, are refused"
     )
     func otherNonce() async throws {

@@ -27,6 +27,10 @@ import Testing
                 "org.bluez.Error.NotPermitted", "Maximum advertisements reached", .limitExceeded,
                 "the adapter has no room for another advertisement: end a program that advertises"
             ),
+            (
+                "org.bluez.Error.Failed", "Operation already in progress", .noSuchPeer,
+                "another program is connecting to it"
+            ),
             ("org.bluez.Error.NotPermitted", "Not paired", .link, "Not paired"),
             (
                 "org.bluez.Error.NotAuthorized", "", .link,

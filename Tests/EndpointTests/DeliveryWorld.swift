@@ -148,10 +148,22 @@ struct DeliveryWorld {
             guard !sides[side].isIdle else {
                 throw Failure(description: "side \(side) sends \(record), which nothing has caused")
             }
+            if let change = sides[side].committing?.0.first(where: Self.blocks) {
+                throw Failure(
+                    description: "side \(side) sends \(record) before \(change) is stored")
+            }
             sides[side].isIdle = !sides[side].endpoint.mayHaveMore
             underWay[link]?[1 - side].append(record)
         }
         if sides[side].endpoint.mustEndLink { endLink(of: side) }
+    }
+
+    /// Whether a change has to be stored before the next record leaves.
+    private static func blocks(_ change: StoreChange) -> Bool {
+        switch change {
+        case .token, .epoch, .seen, .peer, .peerEpoch, .rolledBack: true
+        default: false
+        }
     }
 
     private mutating func deliver(to side: Int) throws {

@@ -351,6 +351,29 @@ struct StreamTests {
         }
     }
 
+    @Test("when the peer's instance ends, streams that have sent all are not counted as lost")
+    func countOfLost() throws {
+        var pair = EndpointPair()
+        pair.connect()
+        try pair.exchange()
+        let done = pair.sides[0].streams.open("done", .normal)
+        _ = pair.sides[0].streams.open("open", .normal)
+        _ = try pair.sides[0].streams.write([1], to: done)
+        pair.sides[0].streams.finish(done)
+        try pair.exchange()
+        let accepted = try #require(pair.sides[1].streams.accept()).handle
+        #expect(try pair.sides[1].streams.read(accepted, atMost: 9) == [1])
+        #expect(try pair.sides[1].streams.read(accepted, atMost: 9) == nil)
+        try pair.exchange()
+        // The peer has not finished its direction of the first stream, which so is still open.
+        #expect(pair.sides[0].streams.openCount == 2)
+        pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
+        pair.commit()
+        pair.connect()
+        try pair.exchange()
+        #expect(pair.sides[0].streams.lostCount == 1)
+    }
+
     @Test("a stream of which no link has told the peer goes to the peer's new instance")
     func untold() throws {
         var limits = DeliveryEndpoint.Limits()

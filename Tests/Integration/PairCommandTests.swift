@@ -416,6 +416,21 @@ extension Integration {
             #expect(folder.read("none/identity") == nil)
         }
 
+        @Test("an invitation in the wrong place is refused, and not printed")
+        func misplacedInvitation() throws {
+            let key = Fingerprint(digest: [UInt8](repeating: 1, count: 32))
+            let uri = PairingInvitation(from: key, now: 0).uri
+            for arguments in [
+                [uri], ["connect", uri], ["pair", "--name", "bob", uri], ["scan", uri],
+                ["listen", endpoint, "--peer", uri], ["connect", endpoint, "--timeout=\(uri)"],
+                ["peers", "show", uri], ["send", uri, endpoint],
+            ] {
+                let outcome = try Tool.run(arguments: arguments)
+                Tool.expect(outcome, status: 64, "an invitation to pair, which contains a secret")
+                #expect(!outcome.errors.contains("secret="), "\(outcome.errors)")
+            }
+        }
+
         @Test("with --json, the code and the result are objects")
         func json() throws {
             let listener = try Tool.start(

@@ -193,6 +193,29 @@ struct StoreFileTests {
         #expect(reason { () throws(StoreFailure) in _ = try open() }.contains("damaged"))
     }
 
+    @Test("a file whose list of free pages is wrong is refused, although no table is affected")
+    func freePages() throws {
+        try make()
+        _ = try open()
+        var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
+        // The header's number of free pages (SQLite's file format, 1.3.10).
+        bytes.replaceSubrange(36..<40, with: [0, 0, 0, 5])
+        try bytes.write(to: URL(fileURLWithPath: path))
+        #expect(reason { () throws(StoreFailure) in _ = try open() }.contains("damaged"))
+    }
+
+    @Test("each commit waits until it is durable, and deleted messages are overwritten")
+    func settings() throws {
+        try make()
+        let store = try open()
+        for (pragma, value) in [("synchronous", 2), ("secure_delete", 1)] {
+            let found = try store.database.withLock { database in
+                try database?.run("PRAGMA \(pragma)").first?.first?.number
+            }
+            #expect(found == UInt64(value), "\(pragma)")
+        }
+    }
+
     /// Makes a store, commits the changes, and changes the database with `sql`. Returns why the
     /// store is refused then; empty if it is opened.
     private func reason(after changes: [StoreChange], _ sql: String) throws -> String {

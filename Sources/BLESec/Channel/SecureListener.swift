@@ -32,8 +32,8 @@ public actor SecureListener {
         public var guaranteedTime: Duration = .milliseconds(100)
         /// Peers about which the application or a person is deciding, for
         /// ``TrustPolicy/asking(_:)`` or a pairing; 8 by default. They keep their handshake places
-        /// meanwhile, whether or not they have proven a key, and a further peer is turned away with
-        /// *busy*. A peer that has gone counts until the call that decides about it has returned.
+        /// meanwhile, whether or not they have proven a key, and a further peer is turned away: as
+        /// *busy*, or in a pairing as refused. A peer that has gone counts until the call that decides about it has returned.
         /// Trust store queries do not count here: they have as many
         /// places of their own as there are ``handshakes``.
         public var awaitingTrustDecision = 8

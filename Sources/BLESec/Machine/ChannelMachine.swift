@@ -253,9 +253,8 @@ struct ChannelMachine: ~Copyable {
         isReady ? nil : (stage as? UnauthenticatedStage)?.takeTrustQuestion()
     }
 
-    /// Applies the trust decision, which is nil if the peer is admitted. If there is none, because
-    /// nothing could be asked, the error has the code `limitExceeded`. A late decision changes
-    /// nothing.
+    /// Applies the trust decision: why the peer is refused, or nil if it is admitted. An error with
+    /// the code `limitExceeded` means that nobody could be asked. A late decision changes nothing.
     mutating func didDecide(_ refusal: ChannelError?, now: UInt64) {
         guard let stage = stage as? UnauthenticatedStage else { return }
         do throws(ChannelError) {

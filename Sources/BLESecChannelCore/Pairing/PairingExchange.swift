@@ -44,7 +44,7 @@ package final class PairingExchange {
         /// The peer's record with this step is next.
         case awaiting(PairingStep)
         /// A person compares digits.
-        case comparing(TrustPolicy.PairingComparison)
+        case comparing
         /// The store keeps the peer as pending; this side's confirmation is next.
         case keeping
         /// The store binds the name; then this side sends `done`, if `sendsDone`.
@@ -70,8 +70,6 @@ package final class PairingExchange {
     private var run: CPace?
     /// In a comparison, this side's nonce.
     private var nonce: [UInt8] = []
-    /// In a comparison, the number of this side's try.
-    private var comparisonTry = 0
     /// In a comparison, on the acceptor's side, the dialer's commitment to its nonce.
     private var commitment: [UInt8] = []
     /// With a code, this side's confirmation and the one that the peer must send.
@@ -174,8 +172,7 @@ package final class PairingExchange {
         }
         switch state {
         case .lookingUp: begin()
-        case .comparing(let comparison):
-            try comparison.checkIsLatest(comparisonTry)
+        case .comparing:
             if isDialer { try keep(isVerified: true) } else { state = .awaiting(.confirm) }
         case .keeping:
             hasKeptPeer = true
@@ -254,7 +251,7 @@ package final class PairingExchange {
             // The try is counted before the dialer commits to its nonce. Otherwise an attacker in
             // the middle who knows one side's digits could repeat runs with the other side until
             // both sides have the same digits, and end each failed run before a person sees digits.
-            if isDialer { comparisonTry = try comparison.begin() }
+            if isDialer { try comparison.spend() }
             if isDialer { send(.commit, commitment(to: nonce)) }
             state = .awaiting(isDialer ? .nonce : .commit)
         }
@@ -336,7 +333,7 @@ package final class PairingExchange {
 
     private func didReceiveCommitment(_ value: [UInt8]) throws(ChannelError) {
         guard case .comparing(let comparison) = rule.way else { throw Self.outOfPlace }
-        comparisonTry = try comparison.begin()
+        try comparison.spend()
         commitment = value
         send(.nonce, nonce)
         state = .awaiting(.nonce)
@@ -344,7 +341,6 @@ package final class PairingExchange {
 
     private func didReceiveNonce(_ value: [UInt8]) throws(ChannelError) {
         guard case .comparing(let comparison) = rule.way else { throw Self.outOfPlace }
-        try comparison.checkIsLatest(comparisonTry)
         if isDialer {
             send(.nonce, nonce)
         } else {
@@ -360,7 +356,7 @@ package final class PairingExchange {
         let number = hash.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) } % 1_000_000
         let text = String(number)
         let digits = String(repeating: "0", count: 6 - text.count) + text
-        state = .comparing(comparison)
+        state = .comparing
         question = .person {
             try await comparison.confirm(digits)
                 ? .admit : .refuse("the digits differ, or nobody has confirmed them")

@@ -30,23 +30,18 @@ final class PairingTries: Sendable {
     /// The verified key that the code or the comparison is reserved for.
     var owner: Fingerprint? { state.withLock { $0.owner } }
 
-    /// Counts one try, and returns its number, from 1; throws if none is left.
-    @discardableResult
-    func spend(_ what: String) throws(ChannelError) -> Int {
+    /// Counts one try; throws if none is left.
+    func spend(_ what: String) throws(ChannelError) {
         if let refusal = refusal(of: what) { throw ChannelError(.untrusted, refusal) }
-        let number = state.withLock { state -> Int? in
-            guard !state.isOver, state.spent < Self.maximum else { return nil }
+        let isSpent = state.withLock { state in
+            guard !state.isOver, state.spent < Self.maximum else { return false }
             state.spent += 1
-            return state.spent
+            return true
         }
-        guard let number else {
+        guard isSpent else {
             throw ChannelError(.untrusted, refusal(of: what) ?? "\(what) was used already")
         }
-        return number
     }
-
-    /// Whether no later try has begun than the one with this number.
-    func isLatest(_ number: Int) -> Bool { state.withLock { $0.spent == number } }
 
     /// Reserves the code or the comparison for the first verified key that asks. Returns false for
     /// any other key, and for every key once ``close()`` was called, or ``end()`` without a

@@ -196,10 +196,10 @@ class FakeBluetoothd:
         if not call.flags & NO_REPLY_EXPECTED:
             self.send(REPLY, {REPLY_SERIAL: call.serial}, *values, sender=sender)
 
-    def fail(self, call, name, sender):
+    def fail(self, call, name, sender, text="refused"):
         name = name if "." in name else "org.freedesktop.DBus.Error." + name
         fields = {REPLY_SERIAL: call.serial, ERROR_NAME: name}
-        self.send(ERROR, fields, ("s", name), sender=sender)
+        self.send(ERROR, fields, ("s", text), sender=sender)
 
     def change(self, properties):
         """Signals that properties of the device have changed."""
@@ -232,7 +232,7 @@ class FakeBluetoothd:
             self.reply(message, ("v", ("x", -2**63) if self.behaviour == "absurd" else ("q", 517)))
         elif member == "Connect" and self.behaviour == "shared":
             self.connects += 1
-            self.fail(message, "org.bluez.Error.InProgress", BLUETOOTHD)
+            self.fail(message, "org.bluez.Error.Failed", BLUETOOTHD, "Operation already in progress")
             if self.connects == 1:
                 return
         elif member != "StartNotify":
