@@ -282,4 +282,6 @@ extension stat {
     var isOpenToChanges: Bool { st_mode & (S_IWGRP | S_IWOTH) != 0 }
     /// Whether the owner may execute the file.
     var isExecutable: Bool { st_mode & S_IXUSR != 0 }
+    /// The time of the last change of the content, the mode or a name, since 1970.
+    var lastChange: Duration { .seconds(st_ctim.tv_sec) + .nanoseconds(st_ctim.tv_nsec) }
 }

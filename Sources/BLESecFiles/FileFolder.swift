@@ -25,9 +25,8 @@ final class FileFolder {
         StoredNotes(folder: folder, partial: partial, allowsHidden: rules.allowsHidden)
     }
 
-    /// How long incomplete files, and notes about stored ones, are kept after their last change, in
-    /// seconds.
-    private static let lifetime = 7 * 86_400
+    /// How long incomplete files, and notes about stored ones, are kept after their last change.
+    static let lifetime = Duration.seconds(7 * 86_400)
     /// How often a process removes what is older.
     private static let cleaningInterval: Duration = .seconds(600)
     /// When this process last did that, by the path of the folder.
@@ -50,7 +49,7 @@ final class FileFolder {
             partial = try Self.privateFolder(
                 HeldName.ofPeer(peer), in: allPartial, "\(path)/\(FileName.partialFolder)")
             guard try Self.checkIsPrivate(partial, path) else { break }
-            removeOld(path)
+            removeOldIfDue(path)
             return
         }
         throw FileFailure(.cannotWrite, "\(path)/\(FileName.partialFolder) is in use")
@@ -148,10 +147,9 @@ final class FileFolder {
         if held.hasPath { partial.remove(HeldName.ofOffer(offer), isFolder: true) }
     }
 
-    /// Removes what has not changed for a week: incomplete files and notes, of all peers. Does
-    /// nothing if this process did that a short time ago, because each look takes time in
-    /// proportion to what is held.
-    private func removeOld(_ path: String) {
+    /// Calls ``removeOld(at:)``, unless this process did that a short time ago, because each call
+    /// takes time in proportion to what is held.
+    private func removeOldIfDue(_ path: String) {
         let isDue = Self.lastCleaning.withLock { times in
             let now = ContinuousClock.now
             times = times.filter { now - $0.value < Self.cleaningInterval }
@@ -162,15 +160,21 @@ final class FileFolder {
         guard isDue else { return }
         var now = timespec()
         unsafe clock_gettime(CLOCK_REALTIME, &now)
+        removeOld(at: .seconds(now.tv_sec))
+    }
+
+    /// Removes the incomplete files and the notes, of all peers, that have not changed for
+    /// ``lifetime`` before `now`, a time since 1970. Keeps what another transfer uses.
+    func removeOld(at now: Duration) {
+        let limit = now - Self.lifetime
         guard let peers = try? allPartial.names() else { return }
         for peer in peers where HeldName.isOfPeer(peer) {
             guard let folder = try? allPartial.open(peer, O_RDONLY | O_DIRECTORY),
                 let names = try? folder.names()
             else { continue }
             for name in names where HeldName.isOfOfferOrNote(name) {
-                let limit = now.tv_sec - Self.lifetime
                 // Most entries are young, and need not be opened.
-                guard let status = folder.status(of: name), status.st_ctim.tv_sec < limit,
+                guard let status = folder.status(of: name), status.lastChange < limit,
                     let entry = try? folder.open(name, O_RDONLY),
                     Self.lastChange(of: entry) < limit, (try? entry.lock()) == true
                 else { continue }
@@ -179,12 +183,12 @@ final class FileFolder {
         }
     }
 
-    /// The time of the last change of a file, in seconds since 1970. For a folder, changes of the
-    /// files and folders directly in it count, too.
-    private static func lastChange(of entry: Descriptor) -> Int {
-        let ownChange = entry.status?.st_ctim.tv_sec ?? 0
+    /// The time of the last change of a file, since 1970. For a folder, changes of the files and
+    /// folders directly in it count, too.
+    private static func lastChange(of entry: Descriptor) -> Duration {
+        let ownChange = entry.status?.lastChange ?? .zero
         let names = (try? entry.names()) ?? []
-        return names.reduce(ownChange) { max($0, entry.status(of: $1)?.st_ctim.tv_sec ?? 0) }
+        return names.reduce(ownChange) { max($0, entry.status(of: $1)?.lastChange ?? .zero) }
     }
 
     // MARK: - Final names

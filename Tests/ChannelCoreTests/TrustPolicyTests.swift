@@ -188,6 +188,20 @@ struct TrustPolicyTests {
         #expect(!Self.admits(policy, newPeers[2]))
     }
 
+    @Test("a key that was enrolled before needs no window")
+    func enrolledBefore() throws {
+        let store = Store()
+        let peer = try Self.newIdentity()
+        try store.bind("phone", to: try #require(peer.fingerprint))
+        let closed = TrustPolicy.PairingWindow(for: .seconds(1_000))
+        closed.close()
+        for policy in [TrustPolicy.enrolled(store), .enrolled(store, window: closed)] {
+            #expect(Self.admits(policy, peer))
+            try policy.remember(peer)
+        }
+        #expect(store.names.withLock { Array($0.keys) } == ["phone"])
+    }
+
     @Test("one key takes one place of a window, even if storing it fails the first time")
     func samePlace() throws {
         final class Failing: TrustStore {

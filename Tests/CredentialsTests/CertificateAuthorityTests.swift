@@ -46,6 +46,22 @@ struct CertificateAuthorityTests {
         }
     }
 
+    @Test("if the certificate cannot be written, the new key is removed")
+    func keyWithoutCertificate() throws {
+        let passphrase = Array("secret".utf8)
+        _ = try make(passphrase: PassphraseSource { _, _ in SecretBytes(copying: passphrase.span) })
+        // Another process makes the certificate's file while a person types the passphrase.
+        let source = PassphraseSource { [folder] _, _ in
+            folder.write("lamp.pem", "other")
+            return SecretBytes(copying: passphrase.span)
+        }
+        expectError(.cannotCreate, "lamp.pem exists") {
+            _ = try issue(CertificateAuthority(path), "lamp", passphrase: source)
+        }
+        #expect(folder.names == ["ca", "lamp.pem"])
+        #expect(folder.read("lamp.pem") == Array("other".utf8))
+    }
+
     @Test("an issued certificate is verified by openssl and loads as an identity")
     func issues() throws {
         let authority = try make()

@@ -1,4 +1,5 @@
 import Glibc
+import TestSupport
 import Testing
 
 @testable import BLESecCredentials
@@ -33,6 +34,36 @@ import Testing
             status.st_mtim.tv_sec = 1
             #expect(ListFile.isSettled(status, at: now) == isSettled, "\(changed) s")
         }
+    }
+
+    @Test("a file that was changed immediately before it is read has no version")
+    func justChanged() throws {
+        let folder = ScratchFolder()
+        // If the machine stops this process for longer than 20 ms, the change is no longer recent.
+        let hasNoVersion = try (0..<1_000).contains { number in
+            let file = try ListFile(folder.write("list", "\(number)"))
+            return try #require(file).version == nil
+        }
+        #expect(hasNoVersion)
+    }
+
+    @Test("files that differ in device, inode, size or one of the two times differ in version")
+    func versions() {
+        var status = stat()
+        status.st_mtim = timespec(tv_sec: 1_000, tv_nsec: 1)
+        status.st_ctim = timespec(tv_sec: 1_000, tv_nsec: 1)
+        // A program can set `st_mtim` back after it has changed the content, but not `st_ctim`.
+        let changes: [(inout stat) -> Void] = [
+            { _ in }, { $0.st_dev = 7 }, { $0.st_ino = 7 }, { $0.st_size = 7 },
+            { $0.st_mtim.tv_sec = 7 }, { $0.st_mtim.tv_nsec = 7 }, { $0.st_ctim.tv_sec = 7 },
+            { $0.st_ctim.tv_nsec = 7 },
+        ]
+        let versions = changes.map { change in
+            var changed = status
+            change(&changed)
+            return ListFile.FileVersion(changed)
+        }
+        #expect(Set(versions).count == changes.count)
     }
 
     @Test("a file that has no version from its last reading never counts as unchanged")

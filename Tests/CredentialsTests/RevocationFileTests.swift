@@ -1,9 +1,10 @@
 import BLESecChannelCore
-import BLESecCredentials
 import BLESecTLSEngine
 import Glibc
 import TestSupport
 import Testing
+
+@testable import BLESecCredentials
 
 /// The revocation file of a device: what it revokes, and what happens when it changes.
 @Suite("Revocation files")
@@ -197,6 +198,26 @@ struct RevocationFileTests {
         expectError(.badKey, "out of date") { _ = try file.current(at: authority.expiry + 1) }
     }
 
+    @Test("a file with several lists is valid until the earliest of their next-update times")
+    func outOfDateList() throws {
+        let other = try CertificateAuthority.create(
+            folder.file("other"), name: nil, days: 100, passphrase: nil, now: now)
+        let certificates = try ["ca/ca.pem", "other/ca.pem"].flatMap {
+            try #require(folder.read($0))
+        }
+        let bothAuthorities = try CertificateFile.authorities(
+            folder.write("authorities", certificates))
+        let (long, short) = try (
+            #require(folder.read("ca/ca.crl")), #require(folder.read("other/ca.crl"))
+        )
+        for lists in [long + short, short + long] {
+            let file = try RevocationFile(
+                folder.write("both", lists), authorities: bothAuthorities)
+            _ = try file.current(at: other.expiry)
+            expectError(.badKey, "out of date") { _ = try file.current(at: other.expiry + 1) }
+        }
+    }
+
     @Test("a list with a changed, missing or added byte is refused")
     func tampering() throws {
         try revoke(lamp)
@@ -281,6 +302,87 @@ struct RevocationFileTests {
         folder.write("ca.cnf", whole.replacing("crl_extensions=list\n", with: ""))
         _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("whole"))
         _ = try RevocationFile(folder.file("whole"), authorities: authorities).current(at: now)
+    }
+
+    @Test(
+        "a list with an unknown critical extension is refused, and one that is not critical is ignored"
+    )
+    func unknownExtension() throws {
+        let config = configuration(
+            certificate: authority.certificatePath, key: folder.file("ca/ca.key"),
+            "crl_extensions=list\n[list]\n1.3.6.1.4.1.99999.1=critical,DER:0500\n")
+        _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("critical"))
+        expectError(.badKey, "has a critical extension") {
+            _ = try RevocationFile(folder.file("critical"), authorities: authorities)
+        }
+        let text = String(decoding: try #require(folder.read("ca.cnf")), as: UTF8.self)
+        folder.write("ca.cnf", text.replacing("critical,", with: ""))
+        _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("other"))
+        _ = try RevocationFile(folder.file("other"), authorities: authorities).current(at: now)
+    }
+
+    /// A list in DER form that revokes `lamp`. The entry has an extension with this identifier and
+    /// this value.
+    private func list(
+        withEntryExtension oid: [UInt8], isCritical: Bool, _ value: [UInt8]
+    ) throws -> [UInt8] {
+        let flag: [UInt8] = isCritical ? [0x01, 0x01, 0xFF] : []
+        let field = DER.sequence(
+            DER.element(0x06, oid), flag, DER.element(DER.octetString, value))
+        let entry = DER.sequence(lamp.serial.der, DER.time(now), DER.sequence(field))
+        let key = try SigningKey(
+            IdentityFile.privateKeyInfo(folder.file("ca/ca.key"), passphrase: nil))
+        return try key.signed(
+            DER.sequence(
+                DER.number(1), SigningKey.algorithm, CertificateProfile.name("ca"), DER.time(now),
+                DER.time(now + 86_400), DER.sequence(entry)))
+    }
+
+    @Test(
+        "a list whose entries name other issuers, or have unknown critical extensions, is refused")
+    func entryExtensions() throws {
+        let reason: [UInt8] = [0x55, 0x1D, 0x15]
+        let issuer: [UInt8] = [0x55, 0x1D, 0x1D]
+        let unknown: [UInt8] = [0x2B, 6, 1, 4, 1, 0x86, 0x8D, 0x1F, 1]
+        // The value of a certificateIssuer: a URI, as a general name.
+        let names = DER.sequence(DER.element(0x86, Array("a:b".utf8)))
+        for (oid, isCritical, value) in [
+            (issuer, false, names), (issuer, true, names), (unknown, true, [0x05, 0x00]),
+        ] {
+            let der = try list(withEntryExtension: oid, isCritical: isCritical, value)
+            expectError(.badKey, "only whole lists are understood") { _ = try load("list", der) }
+        }
+        // The reason "keyCompromise" changes nothing, and neither does an unknown extension.
+        for (oid, value) in [(reason, [0x0A, 0x01, 0x01]), (unknown, [0x05, 0x00] as [UInt8])] {
+            let der = try list(withEntryExtension: oid, isCritical: false, value)
+            #expect(contains(try load("list", der).current(at: now), lamp))
+        }
+    }
+
+    @Test("a list is refused if its signer's certificate does not permit it to sign lists")
+    func keyUsage() throws {
+        let key = folder.file("signer.key")
+        _ = try openssl("genpkey", "-algorithm", "ed25519", "-out", key)
+        for (usage, permitsLists) in [("keyCertSign", false), ("keyCertSign,cRLSign", true)] {
+            let request = folder.write(
+                "signer.cnf",
+                "[req]\ndistinguished_name=dn\nx509_extensions=own\nprompt=no\n[dn]\n"
+                    + "CN=signer\n[own]\nbasicConstraints=critical,CA:TRUE\nkeyUsage=\(usage)\n")
+            let certificate = folder.file("signer.pem")
+            _ = try openssl(
+                "req", "-x509", "-key", key, "-config", request, "-days", "30", "-out", certificate)
+            let signer = try CertificateFile.authorities(certificate)
+            let config = configuration(certificate: certificate, key: key)
+            let list = folder.file("signer.crl")
+            _ = try openssl("ca", "-config", config, "-gencrl", "-out", list)
+            if permitsLists {
+                _ = try RevocationFile(list, authorities: signer).current(at: now)
+            } else {
+                expectError(.badKey, "none of the authorities has signed") {
+                    _ = try RevocationFile(list, authorities: signer)
+                }
+            }
+        }
     }
 
     @Test("a list that is signed with a weak hash is refused")

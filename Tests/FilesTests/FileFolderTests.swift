@@ -50,6 +50,17 @@ struct FileFolderTests {
         #expect(scratch.names(in: "in").isEmpty)
     }
 
+    @Test(
+        "the name of the folder for incomplete files is refused, also where hidden names are allowed"
+    )
+    func refusesPartialFolder() throws {
+        let rules = FileFolder.Rules(allowsHidden: true)
+        #expect(try receiver(".hidden", rules: rules).refusal == nil)
+        let name = FileName.partialFolder
+        #expect(try receiver(name, rules: rules).refusal?.problem == .badName)
+        #expect(FileName.parts(of: "a/\(name)", allowsHidden: true) == nil)
+    }
+
     @Test("a refused offer leaves no folder, and the empty folders of other peers are removed")
     func leavesNoFolder() throws {
         var rules = FileFolder.Rules()
@@ -129,6 +140,62 @@ struct FileFolderTests {
         ] {
             #expect(!HeldName.isOfOfferOrNote(name), "\(name)")
         }
+    }
+
+    private let offer = FileFrame.Offer(
+        id: [1], version: [], isFolder: false, files: 1, bytes: 1, name: "a")
+
+    /// The path of the folder with what the peer 7 has left of ``offer``.
+    private var heldPath: String {
+        let peer = HeldName.hex(sha256([7]))
+        return scratch.path("in/.blesec-partial/\(peer)/\(HeldName.ofOffer(offer))")
+    }
+
+    /// The time of the last change of a file or folder, since 1970; nil if it does not exist.
+    private func lastChange(_ path: String) -> Duration? {
+        var status = stat()
+        guard unsafe stat(path, &status) == 0 else { return nil }
+        return .seconds(status.st_ctim.tv_sec) + .nanoseconds(status.st_ctim.tv_nsec)
+    }
+
+    @Test("what is held of an offer is not removed while a transfer uses it, however old it is")
+    func oldButActive() throws {
+        let folder = try folder()
+        let held = try folder.open(offer)
+        let later = try #require(lastChange(heldPath)) + FileFolder.lifetime + .nanoseconds(1)
+        folder.removeOld(at: later)
+        #expect(lastChange(heldPath) != nil)
+        held.unlock()
+        folder.removeOld(at: later)
+        #expect(lastChange(heldPath) == nil)
+    }
+
+    @Test("what is held of an offer is kept for a week after the last change of a file in it")
+    func oldFolder() throws {
+        let folder = try folder()
+        let held = try folder.open(offer)
+        let file = try held.open("f", O_RDWR | O_CREAT, mode: 0o600)
+        let path = "\(heldPath)/f"
+        // The clock for these times advances every few milliseconds.
+        repeat { try file.write([1], at: 0) } while lastChange(path) == lastChange(heldPath)
+        held.unlock()
+        let end = try #require(lastChange(path)) + FileFolder.lifetime
+        folder.removeOld(at: end)
+        #expect(lastChange(path) != nil)
+        folder.removeOld(at: end + .nanoseconds(1))
+        #expect(lastChange(heldPath) == nil)
+    }
+
+    @Test("a transfer whose folder is gone does not remove the folder that another one has made")
+    func otherFolder() throws {
+        let folder = try folder()
+        let first = try folder.open(offer)
+        folder.remove(offer)
+        let second = try folder.open(offer)
+        folder.removeIfEmpty(offer, first)
+        #expect(second.hasPath)
+        folder.removeIfEmpty(offer, second)
+        #expect(!second.hasPath)
     }
 
     @Test("only a file of the same name is replaced, and never one with a numbered name")
@@ -517,6 +584,40 @@ struct FileFolderTests {
         #expect(scratch.names(in: "in").isEmpty)
     }
 
+    @Test("a held file that is a second name of a stored file is not written to")
+    func secondName() throws {
+        let old = try receiver("a", bytes: 10)
+        try send("a", 10, sending: 5, to: old)
+        old.close()
+        let held = try #require(scratch.files(below: "in").first)
+        // A process that ended between the two steps of a rename leaves this.
+        try #require(unsafe Glibc.link(scratch.path(held), scratch.path("in/x")) == 0)
+        let new = try receiver("a", bytes: 10)
+        let entry = FileEntry(path: "a", size: 10, seconds: 0, nanoseconds: 0, isExecutable: false)
+        #expect(try answers(of: new, to: .file(entry)) == [.from(0)])
+        _ = try answers(of: new, to: .data([UInt8](repeating: 2, count: 10)))
+        #expect(scratch.read("in/x") == [1, 1, 1, 1, 1])
+        #expect(scratch.read(held) == [UInt8](repeating: 2, count: 10))
+    }
+
+    @Test("two files of a tree that are the same file for the file system are refused")
+    func sameFile() throws {
+        let old = try receiver("tree", isFolder: true, files: 2, bytes: 20)
+        try store("a", 10, in: old)
+        old.close()
+        // A hard link, as a stand-in for a second spelling of a name where the file system ignores
+        // the case of letters.
+        let stored = try #require(scratch.files(below: "in").first { $0.hasSuffix("/tree/a") })
+        let other = scratch.path(String(stored.dropLast()) + "A")
+        try #require(unsafe Glibc.link(scratch.path(stored), other) == 0)
+        let new = try receiver("tree", isFolder: true, files: 2, bytes: 20)
+        try send("a", 10, to: new)
+        #expect(new.state.failures.count == 0 && new.state.received == 10)
+        try send("A", 10, to: new)
+        #expect(new.state.failures.listed.map(\.problem) == [.badName])
+        #expect(new.state.failures.listed.map(\.path) == ["A"])
+    }
+
     @Test("a path of a tree is a file or a folder, and not both")
     func fileAndFolder() throws {
         let receiver = try receiver("tree", isFolder: true)
@@ -553,6 +654,26 @@ struct FileFolderTests {
         #expect(try receiver("b", bytes: largeSize, from: 2).refusal == nil)
     }
 
+    @Test("a transfer leaves at least 16 MiB of the file system free")
+    func reserve() throws {
+        func free() -> UInt64 {
+            var status = statvfs()
+            #expect(unsafe statvfs("/tmp", &status) == 0)
+            return UInt64(status.f_bavail) * UInt64(status.f_frsize)
+        }
+        // Other programs may change the free space meanwhile; then the outcome does not count.
+        for _ in 0..<100 {
+            let before = free()
+            try #require(before > 64 << 20)
+            let receiver = try receiver("a", bytes: before - 12 << 20)
+            defer { receiver.close() }
+            guard (before - 1 << 20...before + 1 << 20).contains(free()) else { continue }
+            #expect(receiver.refusal?.problem == .noSpace)
+            return
+        }
+        Issue.record("the free space changes all the time")
+    }
+
     @Test("one offer is not received twice at the same time")
     func active() throws {
         let first = try receiver("a", bytes: 10)
@@ -571,6 +692,13 @@ struct FileFolderTests {
             ).append(to: &frames)
             #expect(throws: FileViolation.self) { _ = try receiver.receive(frames) }
         }
+    }
+
+    @Test("a sender that announces more than 256 files that have not ended breaks the rules")
+    func announcedFiles() throws {
+        let receiver = try receiver("tree", isFolder: true, files: 300, bytes: 300)
+        for number in 1...256 { try send("\(number)", 1, to: receiver) }
+        #expect(throws: FileViolation.self) { try send("257", 1, to: receiver) }
     }
 
     @Test("a symbolic link among the incomplete files is not followed")

@@ -78,6 +78,16 @@ struct StoreFileTests {
         }
     }
 
+    @Test("a database whose path is a symbolic link is not opened")
+    func link() throws {
+        try make()
+        let link = folder.file("link")
+        try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: path)
+        _ = try Database(path)
+        let failure = #expect(throws: Database.Failure.self) { _ = try Database(link) }
+        #expect(failure?.primaryCode == 14, "\(String(describing: failure))")
+    }
+
     @Test(
         "after random changes, an opened store has the state that the same changes make in memory"
     )
