@@ -33,8 +33,8 @@ public actor SecureListener {
         /// Peers about which the application or a person is deciding, for
         /// ``TrustPolicy/asking(_:)`` or a pairing; 8 by default. They keep their handshake places
         /// meanwhile, whether or not they have proven a key, and a further peer is turned away: as
-        /// *busy*, or in a pairing as refused. A peer that has gone counts until the call that decides about it has returned.
-        /// Trust store queries do not count here: they have as many
+        /// *busy*, or in a pairing as refused. A peer that has gone counts until the call that
+        /// decides about it has returned. Trust store queries do not count here: they have as many
         /// places of their own as there are ``handshakes``.
         public var awaitingTrustDecision = 8
         /// Ready channels that wait for ``SecureListener/accept()``; 16 by default. At this limit

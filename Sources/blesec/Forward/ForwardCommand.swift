@@ -24,8 +24,8 @@ enum ForwardCommand {
         description: [
             "Listens on LOCAL. Each connection there is carried as a stream to the peer, whose "
                 + "blesec connects to REMOTE. LOCAL is unix:PATH, or tcp:ADDRESS:PORT with a "
-                + "loopback address, such as 127.0.0.1 or [::1]. REMOTE may also be at another machine: tcp:ADDRESS:PORT, with a "
-                + "numeric address. Several pairs may be given. The peer's side runs `blesec "
+                + "loopback address, such as 127.0.0.1 or [::1]. REMOTE may also be at another "
+                + "machine: tcp:ADDRESS:PORT, with a numeric address. Several pairs may be given. The peer's side runs `blesec "
                 + "forward --allow REMOTE`, and refuses every other target. Each side may forward connections and allow targets at the same time. "
                 + "If the peer sends a message, it runs another command, and the exit status is 76.",
             "While the peer is out of reach, blesec looks for it, and connections wait. No byte of a "
