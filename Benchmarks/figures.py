@@ -104,7 +104,7 @@ def judge(ratio, limit):
     return is_met, "at most" if less_is_better else "at least"
 
 
-def why(name, ratio, profile):
+def explanation(name, ratio, profile):
     """What the run measured for a figure that misses its limit, and the known reason."""
     words = f"measured once, {ratio['median']:.3f}"
     if ratio["count"] > 1:
@@ -135,7 +135,7 @@ def text(ratios, profile, why_no_laboratory):
             rows.append(f"| {label} | {ratios[name]['median']:.3f} | {bound} {limit} "
                         f"| {'met' if is_met else '**missed**'} |")
             if not is_met:
-                missed.append(f"- {label}: {why(name, ratios[name], profile)}.")
+                missed.append(f"- {label}: {explanation(name, ratios[name], profile)}.")
     parts = ["## Figures and their limits\n", "\n".join(rows) + "\n"]
     for title, lines in (("### Limits that are missed", missed), ("### Figures that were not measured", missing)):
         parts.append(f"{title}\n")

@@ -3,7 +3,7 @@
 
     python3 -m venv venv && venv/bin/pip install -r requirements.txt
     venv/bin/python generate.py            writes the files
-    venv/bin/python generate.py --check    compares them with the files
+    venv/bin/python generate.py --check    makes the vectors, and compares them with the files
     venv/bin/python generate.py --replay FILE…   runs vectors of another implementation
 
 dissononce makes every vector. If noiseprotocol knows the pattern, it must produce the same bytes in both
@@ -12,10 +12,10 @@ name, so the files are the same on every machine.
 
 dissononce differs from revision 34 of the specification in these points, which this script corrects:
   * CipherState.rekey() sets n to zero; the specification does not change n (section 11.3).
-  * It does not refuse n = 2^64 - 1, which is reserved (section 5.1).
-  * In a psk handshake, it does not mix the other side's `e` of a pre-message into the key (section 9.2).
-  * It allows one psk in a message, but psk0 and psk1 may be in the same message.
-  * fallback drops the pre-message that the pattern had before (section 10.2).
+  * dissononce does not refuse n = 2^64 - 1, which is reserved (section 5.1).
+  * In a psk handshake, dissononce does not mix the other side's `e` of a pre-message into the key (section 9.2).
+  * dissononce allows one psk in a message, but psk0 and psk1 may be in the same message.
+  * Its modifier fallback drops the pre-message that the pattern had before (section 10.2).
   * In a fallback, Split() gives the first key to the initiator, although it is the key of Bob, who
     writes first.
 """
@@ -151,14 +151,14 @@ def handshake_state(curve, cipher, hash_name, ephemeral):
 
 
 def run(pattern, suite, prologue, psks, privates, payloads):
-    """Runs a handshake and transport messages with both sides of dissononce.
+    """Runs a handshake and transport messages, with dissononce as both sides.
 
-    `privates` has the private keys by side and kind, such as ("init", "s"). A side gets the other's
-    public keys that are in a pre-message. Returns the messages, the hash and the states.
+    `privates` has the private keys by side and kind, such as ("init", "s"). A side gets those public
+    keys of the other side that are in a pre-message. Returns the messages, the hash and the states.
     """
     curve, cipher, hash_name = suite
     name = "_".join(("Noise", pattern.name) + suite)
-    pre = {"init": pattern.initiator_pre_message_pattern, "resp": pattern.responder_pre_message_pattern}
+    pre_messages = {"init": pattern.initiator_pre_message_pattern, "resp": pattern.responder_pre_message_pattern}
     writers = WRITERS[::-1] if pattern.interpret_as_bob else WRITERS
     pairs = {owner: key_pair(curve, private) for owner, private in privates.items()}
     states = {}
@@ -166,9 +166,9 @@ def run(pattern, suite, prologue, psks, privates, payloads):
         keys = {"psks": psks}
         if (side, "s") in pairs:
             keys["s"] = pairs[side, "s"]
-        if "e" in pre[side]:
+        if "e" in pre_messages[side]:
             keys["e"] = pairs[side, "e"]
-        for kind in pre[OTHER[side]]:
+        for kind in pre_messages[OTHER[side]]:
             keys["r" + kind] = pairs[OTHER[side], kind].public
         states[side] = handshake_state(curve, cipher, hash_name, pairs.get((side, "e")))
         states[side].initialize(pattern, side == "init", prologue, **keys)
@@ -195,16 +195,16 @@ def run(pattern, suite, prologue, psks, privates, payloads):
     return messages, digests[0], states
 
 
-def make(pattern, suite, keep=None):
-    """Makes one vector, on which both sides of dissononce agree; appends their states to `keep`."""
+def make(pattern, suite, kept_states=None):
+    """Makes one vector, on which both sides of dissononce agree; appends their states to `kept_states`."""
     name = "_".join(("Noise", pattern.name) + suite)
     length = CURVES[suite[0]][2]
     prologue = draw(name + " prologue", 4)
     tokens = [token for message in pattern.message_patterns for token in message]
     psks = [draw(f"{name} psk {index}", 32) for index in range(tokens.count("psk"))]
-    pre = {"init": pattern.initiator_pre_message_pattern, "resp": pattern.responder_pre_message_pattern}
+    pre_messages = {"init": pattern.initiator_pre_message_pattern, "resp": pattern.responder_pre_message_pattern}
     writers = WRITERS[::-1] if pattern.interpret_as_bob else WRITERS
-    sent = {side: set(pre[side]) for side in WRITERS}
+    sent = {side: set(pre_messages[side]) for side in WRITERS}
     for index, message in enumerate(pattern.message_patterns):
         sent[writers[index % 2]].update(message)
     privates = {
@@ -215,8 +215,8 @@ def make(pattern, suite, keep=None):
     payloads = [draw(f"{name} payload {index}", size) for index, size in enumerate(sizes)]
 
     messages, digest, states = run(pattern, suite, prologue, psks, privates, payloads)
-    if keep is not None:
-        keep.append(states)
+    if kept_states is not None:
+        kept_states.append(states)
     vector = {"protocol_name": name}
     for side in WRITERS:
         vector[f"{side}_prologue"] = prologue.hex()
@@ -225,7 +225,7 @@ def make(pattern, suite, keep=None):
         for kind, field in (("s", "static"), ("e", "ephemeral")):
             if (side, kind) in privates:
                 vector[f"{side}_{field}"] = privates[side, kind].hex()
-        if "s" in pre[OTHER[side]]:
+        if "s" in pre_messages[OTHER[side]]:
             public = key_pair(suite[0], privates[OTHER[side], "s"]).public.data
             vector[f"{side}_remote_static"] = public.hex()
     vector["handshake_hash"] = digest.hex()
@@ -239,7 +239,7 @@ def replay(path):
     """Runs vectors of another implementation; returns their number, and how many noiseprotocol ran too."""
     patterns = base_patterns()
     vectors = json.loads(pathlib.Path(path).read_text())["vectors"]
-    crossed = 0
+    cross_checked = 0
     for vector in vectors:
         name = vector["protocol_name"]
         _, pattern_name, *suite = name.split("_")
@@ -259,8 +259,8 @@ def replay(path):
         assert digest.hex() == vector.get("handshake_hash", digest.hex()), name
         if base.isalpha() and not pattern.interpret_as_bob:
             cross_check(vector, one_way=len(base) == 1)
-            crossed += 1
-    return len(vectors), crossed
+            cross_checked += 1
+    return len(vectors), cross_checked
 
 
 def cross_check(vector, one_way):
@@ -322,7 +322,7 @@ def render(vectors):
 
 
 def rekey_vectors():
-    """Keys before and after Rekey(), and a message after it, with the nonce that n had before."""
+    """Keys before and after Rekey(), and a message under the new key, with the value that n had before Rekey()."""
     vectors = []
     for cipher, kind in CIPHERS.items():
         state = CipherState(kind())
@@ -338,8 +338,8 @@ def rekey_vectors():
 
 
 def additional_keys():
-    """Additional symmetric keys: ask_master = HKDF(ck, "", info "ask"), key = HKDF(ask_master,
-    h || label), after handshakes of the interactive vectors."""
+    """Additional symmetric keys after an NN handshake with each hash: ask_master = HKDF(ck, "", info "ask"),
+    key = HKDF(ask_master, h || label)."""
     entries = []
     for hash_name in HASHES:
         hash_function = hash_name.lower()
@@ -371,10 +371,10 @@ def main():
     warnings.simplefilter("ignore")
     if options.replay:
         for path in options.replay:
-            count, crossed = replay(path)
-            print(f"{path}: {count} passed, {crossed} of them in noiseprotocol as well")
+            count, cross_checked = replay(path)
+            print(f"{path}: {count} passed, {cross_checked} of them in noiseprotocol as well")
         return
-    total = crossed = 0
+    total = cross_checked = 0
     outputs = {}
     for name, patterns in files().items():
         vectors = []
@@ -386,14 +386,14 @@ def main():
                         base = pattern.origin_name
                         if base.isalpha() and not pattern.interpret_as_bob:
                             cross_check(vector, one_way=len(base) == 1)
-                            crossed += 1
+                            cross_checked += 1
                         vectors.append(vector)
         outputs[HERE / "noise" / f"{name}.json"] = render(vectors)
         total += len(vectors)
         print(f"{name}: {len(vectors)} vectors", flush=True)
     outputs[HERE / "rekey.json"] = rekey_vectors()
     outputs[HERE / "additional-keys.json"] = additional_keys()
-    print(f"{total} vectors, {crossed} of them checked with noiseprotocol,"
+    print(f"{total} vectors, {cross_checked} of them checked with noiseprotocol,"
           f" {sum(map(len, outputs.values()))} bytes")
     for path, text in outputs.items():
         if not check:

@@ -4,8 +4,8 @@
     boot.py --kernel F --ramdisk F --out FOLDER --controllers N --bluetoothd yes|no
             --timeout S --console yes|no -- COMMAND ARG...
 
-It is the second half of lab/run, which has checked the arguments. It keeps nothing on disk:
-the job goes to the guest through a file in memory, and the output comes back through pipes.
+lab/run checks the arguments, and then runs this program. The program keeps nothing on disk: the job
+goes to the guest through a file in memory, and the output comes back through pipes.
 """
 
 import os
@@ -27,9 +27,9 @@ GUEST_FAILED = 124
 # About one boot in a hundred fails on a busy machine: the kernel prints nothing more, or reports stuck
 # tasks again and again, or the guest has no controllers. The job has not begun then, so another machine
 # is started.
-SILENCE = 30  # seconds without output from the kernel; on a busy machine a few are normal
+SILENCE = 30  # seconds without output from the kernel; on a busy machine a few seconds are normal
 START = 120  # seconds until the job must have begun; a busy machine takes 30
-BOOTS = 3  # machines at most
+BOOTS = 3  # the most machines that are started
 
 
 class Ended(Exception):
@@ -93,8 +93,8 @@ class NotReady(Exception):
 class Stream(threading.Thread):
     """Passes bytes from the guest on as they arrive.
 
-    The guest sends the mark, which is random bytes from the job, before the first byte. At the end it sends
-    the mark again and a trailer: the exit status, or a request to try again.
+    Before the first byte, the guest sends the mark: random bytes that it has from the job. At the end it sends
+    the mark again and a trailer: the exit status, or `again`, a request for another machine.
     """
 
     def __init__(self, source, target, mark, stream_ended):

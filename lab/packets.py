@@ -8,10 +8,10 @@ the controller (tx) and got from it (rx) since the controller appeared. byte_tx 
 the bytes of commands; byte_rx stays 0 for a virtual controller. Needs no privilege. Exits
 64 on wrong usage, and 68 when the counters cannot be read, as for an absent controller.
 
-A virtual controller takes 192 bytes in an ACL packet, which makes the MPS 188. An SDU of
-n bytes is p = ceil((n + 2) / 188) packets and n + 2 + 9 * p bytes: 2 for the SDU's
-length and, in each packet, 1 for its type, 4 of ACL header and 4 of L2CAP header. The
-receiver answers each SDU with one packet of credits, 17 bytes.
+A virtual controller takes 192 bytes in an ACL packet, so an L2CAP segment (MPS) has at most
+188 bytes. An SDU of n bytes is p = ceil((n + 2) / 188) packets and n + 2 + 9 * p bytes: 2 for
+the SDU's length and, in each packet, 1 for its type, 4 of ACL header and 4 of L2CAP header.
+The receiver answers each SDU with one packet of credits, 17 bytes.
 """
 
 import fcntl

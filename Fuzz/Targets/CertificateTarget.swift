@@ -70,13 +70,13 @@ extension FuzzTarget {
         _ = try? list.current(at: Devices.now)
     }
 
-    /// Checks a certificate as a handshake does. Returns the number of roles, of the two, in which
-    /// its holder is accepted.
+    /// Checks a certificate as a handshake does. Returns in how many of the two roles the holder of
+    /// the certificate is accepted.
     @discardableResult
     private static func evaluateTrust(_ der: [UInt8]) -> Int {
         guard let certificate = try? Certificate(der: der) else { return 0 }
         query(certificate)
-        var acceptedRoles = 0
+        var acceptedRoleCount = 0
         for role in [ChannelRole.dialer, .acceptor] {
             let store = unsafe X509_STORE_new()
             defer { unsafe X509_STORE_free(store) }
@@ -98,8 +98,8 @@ extension FuzzTarget {
             precondition(certificate.uris == [uri])
             precondition(key == certificate.subjectPublicKeyInfo)
             precondition(certificate.invalidity(at: Devices.now) == nil && !certificate.isAuthority)
-            acceptedRoles += 1
+            acceptedRoleCount += 1
         }
-        return acceptedRoles
+        return acceptedRoleCount
     }
 }

@@ -34,7 +34,7 @@ extension FuzzTarget {
                 150,
             ]
             + [7, 3, 0, 6, 2, 12, 0, 2, 9, 1, 3, 2, 10, 0, 3, 2, 13, 9]
-        // Both directions of the endpoint's stream end, so that the stream is over.
+        // Both directions of the endpoint's own stream end, so the stream is over.
         let over: [UInt8] = [7, 3, 0, 6, 2, 12, 0, 2, 8, 0, 0, 7, 2, 0, 9, 1, 6]
         return [
             [0, 8] + talk, [0, 8] + talk + [8] + talk, [0, 8] + talk + [9, 8] + talk,
@@ -143,13 +143,14 @@ private struct DeliveryScene {
     /// after all of it.
     private func checkStreams(_ side: Int) {
         for use in sides[side].streams.uses.values {
-            precondition(!use.isWrong, "a stream has another byte than was written")
+            precondition(!use.isWrong, "a byte was read that differs from the written one")
             let peerUses = sides[1 - side].streams.uses.values
             guard let peer = peerUses.first(where: { use.isPeer(of: $0) }) else { continue }
-            precondition(use.readCount <= peer.writtenCount, "a stream has more than was written")
+            precondition(
+                use.readCount <= peer.writtenCount, "more bytes were read than were written")
             precondition(
                 !use.isAtEnd || peer.isFinished && use.readCount == peer.writtenCount,
-                "a stream's end is read before all that was written")
+                "the end of a stream was read before all of its bytes")
         }
     }
 
@@ -190,7 +191,7 @@ private struct DeliveryScene {
         }
     }
 
-    /// Checks that everything arrives and is confirmed if no further link is cut.
+    /// Begins a last link, and checks that everything arrives and is confirmed over it.
     mutating func settle() {
         cut(beginsNewLink: true)
         for side in 0...1 { sides[side].endpoint.finish() }
@@ -214,6 +215,7 @@ private struct DeliveryScene {
 /// A program that opens and uses streams. The value of each byte that it writes is the lower eight
 /// bits of the byte's offset in the stream.
 private struct StreamProgram {
+    /// A stream as the program uses it: what the program has written, and what it has read.
     struct Use {
         var label: String
         var isOwn: Bool

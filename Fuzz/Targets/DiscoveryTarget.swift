@@ -61,7 +61,7 @@ extension FuzzTarget {
     }
 
     private static func readAdvertisement(_ script: inout Script) {
-        // Any UUID serves.
+        // Which UUID the service has does not matter here.
         let service = PSMValue.characteristic
         let listsService = script.flag()
         let (data, name, manufacturer) = (script.piece(), script.piece(), script.piece())

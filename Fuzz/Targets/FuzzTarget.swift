@@ -31,8 +31,8 @@ func must<Value: ~Copyable>(_ body: () throws -> Value) -> Value {
     }
 }
 
-/// The folder for the targets' files, in memory. It is removed when the process exits, and stays
-/// after a trap.
+/// The folder for the targets' files, in memory. The folder is removed when the process exits;
+/// after a trap it stays.
 enum Folder {
     static let path: String = {
         var template = Array("/dev/shm/blesec-fuzz-XXXXXX".utf8CString)

@@ -160,8 +160,9 @@ final class MachineScene {
             while let stage = peer.stage, !rest.isEmpty {
                 let waiting = peer.bytesAwaitingLink
                 rest = rest.dropFirst(peer.arrive(Array(rest), now: now))
-                // The peer seals a record when it enters a ready exchange. In a direct session it
-                // does so if it owes a proof, and only then is `hasPeerSealed` read.
+                // The peer seals a record when it enters a ready exchange, or a direct session in
+                // which it has to send its proof. In other direct sessions it seals nothing here,
+                // but `verify` does not read `hasPeerSealed` then.
                 if peer.stage !== stage, peer.stage is ReadyExchange || peer.session != nil {
                     hasPeerSealed = true
                 }
@@ -229,7 +230,8 @@ final class MachineScene {
             verdict & 1 == 0 ? nil : ChannelError(.untrusted, "no"), now: now)
     }
 
-    /// How far the clock may advance, in nanoseconds; nil means to the victim's next deadline.
+    /// By how much the clock may advance, in nanoseconds, from 1 ms to 25 hours; nil means up to
+    /// the victim's next deadline.
     private static let durations: [UInt64?] = [
         nil, 50_000_000, 1_000_000, 1_000_000_000, 2_000_000_000, 5_000_000_000, 10_000_000_000,
         31_000_000_000, 61_000_000_000, 90_000_000_000_000,
@@ -249,7 +251,8 @@ final class MachineScene {
             victim.isOver || victim.nextTimeout(now: now) > now, "a deadline stays in the past")
     }
 
-    /// The victim's last record layer, whose buffers must be empty when the channel has ended.
+    /// The record layer of the victim's latest stage; its buffers must be empty when the channel
+    /// has ended.
     private var records: RecordLayer?
 
     private func verify(_ acknowledgements: AcknowledgementState) {

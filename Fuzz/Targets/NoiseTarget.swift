@@ -72,8 +72,8 @@ private struct NoiseScene: ~Copyable {
         return true
     }
 
-    /// Carries one message; returns whether it arrived unchanged. Checks that a reader that refuses
-    /// a message has failed, so that it refuses every later call, too.
+    /// Carries one message, and returns whether the message arrived unchanged. Checks that a reader
+    /// that refuses a message has failed, and so refuses every later call, too.
     private static func step(
         _ writer: inout HandshakeState, _ reader: inout HandshakeState, _ script: inout Script
     ) -> Bool {

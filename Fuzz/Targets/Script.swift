@@ -1,5 +1,5 @@
-/// Reads a fuzzer's input as a script of choices, numbers and pieces. After the input's end every
-/// number is 0, and pieces are cut short.
+/// Reads a fuzzer's input as a script of choices, numbers and pieces of bytes. After the input's
+/// end every number is 0. A piece that would go beyond the end is cut short.
 struct Script {
     private var rest: ArraySlice<UInt8>
 

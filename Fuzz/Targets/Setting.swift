@@ -82,8 +82,9 @@ struct Setting: Sendable {
         configuration.allowsExposedIdentity = true
         if isNN { configuration.presharedKeys = Array(Devices.preSharedKeys.prefix(1)) }
         configuration.fixedEphemeral = Devices.ephemerals[role]
-        // Devices without keys in one process count as one device. With the shared set of pending
-        // dials, the acceptor would therefore refuse the dialer as a connection to itself.
+        // Each device gets a set of pending dials of its own. All devices without keys in one
+        // process count as one device, so with a shared set the dialer would end the channel as a
+        // connection to itself.
         configuration.pendingDials = PendingDials()
         configuration.limits.maximumMessageLength = 100_000
         configuration.limits.readAhead = 8 << 10

@@ -3,7 +3,7 @@ internal import BLESecLinks
 
 extension FuzzTarget {
     /// The byte stream over GATT: both ends, a radio that reorders, repeats and delays fragments,
-    /// and another program on either device that sends fragments of the stream.
+    /// and other programs on both devices that send forged fragments of the stream.
     static let stream = FuzzTarget(name: "stream") { input in
         var script = Script(input)
         guard var scene = StreamScene(&script) else { return }
@@ -32,7 +32,9 @@ private struct StreamScene {
     /// The number of stream bytes that were read at each end.
     private var received = [0, 0]
     private var now = MonotonicTime(nanoseconds: 0)
+    /// Whether an end has got a forged fragment.
     private var hasInjected = false
+    /// Whether other programs may send forged fragments.
     private let mayInject: Bool
 
     init?(_ script: inout Script) {

@@ -26,7 +26,7 @@ private final class TLSScene {
     private let peer: TLSSession
     /// The bytes on their way to the engine.
     private var wire: [UInt8] = []
-    /// The bytes that have arrived at the engine, and that it has not read yet.
+    /// The bytes that have arrived at the engine, and that the engine has not read yet.
     private var inbound: [UInt8] = []
     /// The content that the peer has sent inside TLS and the engine has not returned.
     private var unread: [UInt8] = []
@@ -122,8 +122,8 @@ private final class TLSScene {
             }
         } catch {
             precondition(engine.phase == .failed, "an error that does not end the engine")
-            // Bytes that OpenSSL wrote can cause only two errors: their content begins with a
-            // length above the longest record, or too many TLS records have no data.
+            // Bytes that OpenSSL wrote can cause an error for two reasons only: the content begins
+            // with a length above that of the longest record, or too many TLS records have no data.
             let length = unread.count < 2 ? 0 : Int(unread[0]) << 8 | Int(unread[1])
             precondition(
                 !isWireUnchanged || length > TLSRecords.longestRecord

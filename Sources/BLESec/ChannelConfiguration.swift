@@ -53,8 +53,8 @@ public struct ChannelConfiguration: Sendable {
     public var acknowledgement = Acknowledgement.automatic
     /// At most 255 bytes that must be the same on both sides; not secret. Negotiated mode only.
     public var context: [UInt8] = []
-    /// The Noise prologue in direct mode. It may have `blesec/1` neither at its beginning nor after
-    /// its first two bytes, where the prologues of negotiated mode have it.
+    /// The Noise prologue in direct mode. It must not contain `blesec/1` at its beginning or after
+    /// its first two bytes: that is how the prologues of negotiated mode begin.
     public var prologue: [UInt8] = []
     /// The keys for patterns with `psk`, 32 bytes each.
     public var presharedKeys: [PreSharedKey] = []
@@ -96,7 +96,7 @@ extension ChannelConfiguration {
         try require(context.count <= 255, "the context has at most 255 bytes")
         try require(
             limits.readAhead > 0 && limits.unauthenticatedBytes > 0,
-            "without a byte of room, nothing can be read from a peer")
+            "the limits readAhead and unauthenticatedBytes must be at least 1")
         for case let contradiction? in [trust.contradiction, certificateTrust?.contradiction] {
             throw ChannelError(.configuration, contradiction)
         }

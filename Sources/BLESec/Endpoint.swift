@@ -2,7 +2,7 @@ public import BLESecChannelCore
 public import BLESecL2CAP
 package import BLESecLinks
 
-/// An address to dial or to listen on, in the text form that command-line tools read and print.
+/// An address to dial or to listen on. Command-line tools read and print it as one of these texts:
 ///
 /// - `l2cap:AA:BB:CC:DD:EE:FF/0x80` to dial a device, or to listen on the adapter with this
 ///   address;
@@ -23,7 +23,8 @@ public struct Endpoint: Sendable, Hashable {
     /// Unix sockets, and by a listener whose endpoint contains the address of an adapter.
     public var adapter: String?
 
-    /// The type of the device's address: public by default, and always if no device is named.
+    /// The type of the device's address; public by default. If the endpoint names no device, the
+    /// type is always public, and setting it has no effect.
     public var addressType: AddressType {
         get {
             guard case .device(let address) = kind else { return .public }
@@ -155,7 +156,7 @@ extension Endpoint {
     }
 
     private static let gattAddressError = LinkError(
-        .invalidAddress, "a stream over GATT is found by its service")
+        .invalidAddress, "a stream over GATT has no address: the dialer finds it by its service")
 
     private func listen(
         on adapter: Adapter?, psm: PSM?, loop: EventLoop

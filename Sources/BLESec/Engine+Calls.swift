@@ -14,11 +14,11 @@ extension Engine {
             { engine throws(ChannelError) in try engine.receiveHandshake(bytes) })
     }
 
-    /// Continues with a fallback handshake that reuses the ephemeral key this engine has sent.
+    /// Continues with a fallback handshake that reuses the ephemeral key that this engine has sent.
     mutating func fallBack(to plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
         try call(
             { engine throws(ChannelError) in try engine.fallBack(to: plan, prologue: prologue) },
-            { _ throws(ChannelError) in throw .engineIsDead })
+            { _ throws(ChannelError) in throw .engineHasEnded })
     }
 
     mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
@@ -70,7 +70,7 @@ extension Engine {
             { engine throws(ChannelError) in
                 try engine.export(label: label, context: context, count: count)
             })
-        guard let key else { throw .engineIsDead }
+        guard let key else { throw .engineHasEnded }
         return key
     }
 

@@ -40,7 +40,7 @@ struct Engine: ~Copyable {
             self = .none
             throw error
         }
-        throw .engineIsDead
+        throw .engineHasEnded
     }
 
     /// The length of a sealed record with `count` bytes of plaintext; 0 when there is no engine.
@@ -86,7 +86,7 @@ extension SecureEngine where Self: ~Copyable {
 }
 
 extension ChannelError {
-    static var engineIsDead: ChannelError {
+    static var engineHasEnded: ChannelError {
         ChannelError(.closed, "the channel's keys are wiped; open a new channel")
     }
 }

@@ -28,8 +28,8 @@ extension ChannelError {
             underlying: error.systemError == 0 ? nil : .errno(error.systemError))
     }
 
-    /// The error of an attempt to listen. If there is no folder for a socket's file, the file cannot
-    /// be made, and no peer is missing.
+    /// The error of an attempt to listen. Here `notFound` does not mean that a peer is missing: there
+    /// is no folder in which to make the socket's file.
     package init(listening error: LinkError) {
         self.init(link: error)
         if error.code == .notFound { code = .cannotCreate }

@@ -31,7 +31,7 @@ public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
 /// A peer that failed to get a channel, and the reason.
 public struct PeerFailure: Sendable {
     /// The peer's address, for logs; it proves nothing. If this side could not accept a peer, for
-    /// example for lack of descriptors, this is `a new peer`.
+    /// example for lack of file descriptors, the text is `a new peer`.
     public let peer: String
     /// What went wrong.
     public let error: ChannelError
@@ -58,13 +58,14 @@ struct Observers<Value: Sendable>: ~Copyable {
     private var observers:
         [(feed: AsyncStream<Value>.Continuation, state: Locked<ObservationState>)] = []
     deinit { for observer in observers { observer.feed.finish() } }
-    /// How many observers are stored. Those whose observations have ended are removed with the next
-    /// observer that is added, and with the next value.
+    /// How many observers are stored. Observers whose observations have ended are removed when the
+    /// next observer is added, or when the next value arrives.
     var count: Int { observers.count }
     /// How many failures the buffer of one observer holds.
     static var failureCapacity: Int { 64 }
 
-    /// Adds an observation that begins with `present`; if `isOver`, the observation ends there.
+    /// Adds an observation that begins with `present` and buffers `capacity` values. If `isOver`, the
+    /// observation ends after `present`.
     mutating func add(
         beginningWith present: Value? = nil, capacity: Int = 1, isOver: Bool = false
     ) -> Observation<Value> {

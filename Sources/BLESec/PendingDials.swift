@@ -3,9 +3,9 @@ internal import BLESecLocking
 /// The unfinished dials of this process, by which a device detects that it has dialed itself.
 ///
 /// A device that both dials and listens could connect to itself, even through a relay. Its acceptor
-/// recognizes the first message of an unfinished dial by the same device, and treats it as any
-/// other message: whoever replays the message must not learn that dialer and listener are one
-/// device. The acceptor notes how it answers. The dialer recognizes this answer when it arrives:
+/// recognizes the first message of an unfinished dial by the same device, and treats this message
+/// as any other: whoever replays the message must not learn that dialer and listener are one
+/// device. The acceptor notes its answer. The dialer recognizes the noted answer when it arrives:
 /// the answer has a new ephemeral key, so the dialer's peer is that acceptor.
 ///
 /// Channels of this process with different keys of their own count as different devices; all
@@ -17,11 +17,13 @@ package final class PendingDials: Sendable {
     /// ephemeral key, or of the random field of a TLS hello.
     static let prefixLength = 32
 
-    /// The most answers that are kept for a dial: whoever replays its message causes more.
+    /// The most answers that are kept for a dial. Each replay of the dial's message causes another
+    /// answer.
     private static let mostAnswers = 256
 
-    /// Whether a record of TLS has a HelloRetryRequest, whose random bytes are constant (RFC 8446
-    /// §4.1.3). They follow the record's header, the message's header, and the version.
+    /// Whether `message` is a TLS record with a HelloRetryRequest, whose random bytes are constant
+    /// (RFC 8446 §4.1.3). They follow the record's header (5 bytes), the message's header (4), and
+    /// the version (2).
     private static func isRetryRequest(_ message: [UInt8]) -> Bool {
         message.dropFirst(5 + 4 + 2).starts(with: retryRandom)
     }
@@ -33,8 +35,8 @@ package final class PendingDials: Sendable {
 
     /// What the dialer and the acceptors of one device tell each other about a dial.
     fileprivate struct Notes: Sendable {
-        /// The first bytes of the first messages with which acceptors have answered, the last ones.
-        /// They stay when an acceptor's channel ends, since a relay may pass them on later.
+        /// The first bytes of the acceptors' last ``mostAnswers`` answers, the latest at the end. An
+        /// answer stays when its acceptor's channel ends, since a relay may pass the answer on later.
         var answers: [[UInt8]] = []
         /// The answer that the dialer has received, if it is one of ``answers``.
         var received: [UInt8]?
@@ -64,7 +66,7 @@ package final class PendingDials: Sendable {
 
     private let dials = Locked<[Prefix: Dials]>([:])
 
-    /// The dialer's end of a dial. Keeps the first message in the set as long as the token lives.
+    /// The dialer's part in a dial. Keeps the first message in the set as long as the token lives.
     package final class Token: Sendable {
         private let owner: PendingDials
         private let prefix: Prefix
@@ -93,17 +95,17 @@ package final class PendingDials: Sendable {
         var wasClosed: Bool { notes.withLock { $0.wasClosed } }
     }
 
-    /// The end of an acceptor that has received the first message of a dial by the same device. The
-    /// message may have come through a relay, or may be a replay.
+    /// An acceptor's part in a dial by the same device, whose first message the acceptor has
+    /// received. The message may have come through a relay, or may be a replay.
     final class ReturnedDial {
         private let notes: Locked<Notes>
-        /// The first bytes of the acceptor's first message; nil before that message.
+        /// The first bytes of the acceptor's answer; nil until ``noteAnswer(_:)`` has noted one.
         private var answer: [UInt8]?
 
         fileprivate init(_ notes: Locked<Notes>) { self.notes = notes }
 
-        /// Notes a message that the acceptor is about to send. Only its first message has an effect,
-        /// and a HelloRetryRequest of TLS has none: others send the same bytes.
+        /// Notes the first message that the acceptor is about to send; later calls change nothing. A
+        /// HelloRetryRequest of TLS does not count, because it begins alike for every acceptor.
         func noteAnswer(_ message: [UInt8]) {
             guard answer == nil, !PendingDials.isRetryRequest(message) else { return }
             let answer = Array(message.prefix(prefixLength))
@@ -114,14 +116,14 @@ package final class PendingDials: Sendable {
             self.answer = answer
         }
 
-        /// Whether the dialer has received the acceptor's answer, so that they are each other's
+        /// Whether the dialer has received this acceptor's answer, so that the two are each other's
         /// peers.
         var isSelfConnection: Bool {
             guard let answer else { return false }
             return notes.withLock { $0.received == answer }
         }
 
-        /// Notes that the acceptor closes the link, and returns true, if it has not answered.
+        /// If the acceptor has not answered, notes that it closes the link, and returns true.
         func noteClosing() -> Bool {
             guard answer == nil else { return false }
             notes.withLock { $0.wasClosed = true }
@@ -143,8 +145,8 @@ package final class PendingDials: Sendable {
         return dials.withLock { $0[prefix] != nil }
     }
 
-    /// The unfinished dial by the device with `ownKeys` to which a first message that has arrived
-    /// belongs; nil if there is none.
+    /// The unfinished dial by the device with `ownKeys` that began with `message`; nil if there is
+    /// none.
     func dial(beginningWith message: [UInt8], by ownKeys: [UInt8]) -> ReturnedDial? {
         let prefix = Prefix(of: message, by: ownKeys)
         guard let notes = dials.withLock({ $0[prefix]?.notes }) else { return nil }

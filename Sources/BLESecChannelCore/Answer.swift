@@ -7,8 +7,8 @@ package struct Answer: Sendable, Equatable {
     package enum Status: UInt8, Sendable, Hashable {
         /// Offer 0 is accepted; the acceptor's handshake message follows.
         case accept = 0
-        /// Offer 0 is not accepted, or its early message could not be read. The acceptor's message
-        /// that follows begins a fallback to another offer, which uses the dialer's ephemeral key
+        /// Offer 0 is not accepted, or its early message could not be read. The acceptor's next
+        /// message begins a fallback to another offer. The fallback uses the dialer's ephemeral key
         /// from the early message.
         case fallback = 1
         /// Another offer is accepted; the dialer begins it with a fresh ephemeral key.

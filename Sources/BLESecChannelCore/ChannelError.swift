@@ -102,7 +102,7 @@ extension ChannelError.Code {
     /// everything.
     public static let truncated = Self(rawValue: "truncated")
     /// The channel ended before all acknowledgements: the fate of a sent message is unknown, or the
-    /// peer does not know that everything was taken on this side.
+    /// peer does not know that this side has taken all messages.
     public static let unacknowledged = Self(rawValue: "unacknowledged")
     /// The channel was closed on this side.
     public static let closed = Self(rawValue: "closed")
@@ -118,8 +118,8 @@ extension ChannelError.Code {
     public static let streamReset = Self(rawValue: "stream-reset")
     /// A stream ended because one side has begun a new connection, for example after a restart. A
     /// stream outlives links, but not the connection. A whole connection ends with this code if the
-    /// peer has said that it sends nothing more, then loses its state or gets an older copy of it,
-    /// and sends more.
+    /// peer sends more after it has said that it sends nothing more. That happens when the peer has
+    /// lost its state, or uses an older copy of the state.
     public static let sessionLost = Self(rawValue: "session-lost")
     /// There is too little space for a file, or the receiver's quota does not allow it.
     public static let noSpace = Self(rawValue: "no-space")
@@ -127,10 +127,10 @@ extension ChannelError.Code {
     public static let fileChanged = Self(rawValue: "file-changed")
     /// Some files of a folder were not stored.
     public static let incomplete = Self(rawValue: "incomplete")
-    /// The peer may have completed a pairing that was interrupted after this side's last
-    /// confirmation. Or the pairing is complete, but the program does not get the channel, because
-    /// its call was cancelled, its listener or service was closed, or the channel had ended before
-    /// the program could get it.
+    /// A pairing was interrupted after this side's last confirmation, and the peer may have
+    /// completed it. Or the pairing is complete, but the program does not get the channel: its call
+    /// was cancelled, its listener or service was closed, or the channel ended before the program
+    /// could get it.
     public static let mayBePaired = Self(rawValue: "may-be-paired")
     /// An unexpected internal failure, for example of randomness, memory or a library.
     public static let `internal` = Self(rawValue: "internal")

@@ -9,11 +9,11 @@ package struct ChannelFeatures: OptionSet, Sendable, Hashable {
     /// Makes a set of any bits.
     package init(rawValue: UInt8) { self.rawValue = rawValue }
 
-    /// Bit 0: an `ack` counts the messages that the program on the side that sends the `ack` has
-    /// taken, not those that have arrived there.
+    /// Bit 0: an `ack` counts a message once the receiving program has taken the message. Without
+    /// this bit, an `ack` counts a message once the message has arrived.
     package static let acknowledgesTaken = Self(rawValue: 1 << 0)
-    /// Bit 1: the channel carries records of the layer above, and no messages of its own. That
-    /// layer's messages outlive a lost link (`docs/delivery.md`).
+    /// Bit 1: the channel carries records of the delivery layer, and no messages of its own. The
+    /// messages of the delivery layer outlive a lost link (`docs/delivery.md`).
     package static let delivery = Self(rawValue: 1 << 1)
     /// Bit 2: the two sides pair, and until then neither reports the channel as ready
     /// (`docs/wire-format.md`, "Pairing").

@@ -4,15 +4,16 @@ public struct ChannelLimits: Sendable {
     public var maximumMessageLength = 16 << 20
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
-    /// How many bytes more than ``readAhead`` may wait while this side waits for an acknowledgement,
-    /// which may arrive after messages of the peer; 1 MiB. Once the link is lost, twice as many.
+    /// How many bytes more than ``readAhead`` may wait while this side waits for an
+    /// acknowledgement, because messages of the peer may arrive before it; 1 MiB. Once the link is
+    /// lost, twice as many may wait, with or without such a wait.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
     /// How many bytes are read from a peer before it is authenticated, including its `ready` record
-    /// and the records of a pairing; 32 KiB (blesec/1, "Limits"). In direct mode, one more transport
-    /// message is read if that message proves the peer. If the peer is still not authenticated, the
-    /// channel ends with `limitExceeded`.
+    /// and the records of a pairing; 32 KiB (blesec/1, "Limits"). In direct mode, if the peer's
+    /// first transport message is the proof of its key, that message is read in addition. If the
+    /// peer is still not authenticated, the channel ends with `limitExceeded`.
     public var unauthenticatedBytes = 32 << 10
     /// The number of records after which this side changes its sending key; 2^20 by default. A
     /// value below 1,024 counts as 1,024. In direct mode, only TLS changes its key.
@@ -63,8 +64,8 @@ public struct ChannelTimeouts: Sendable {
     /// For the peer to acknowledge a message for which `SecureChannel.deliver` waits; 60 seconds.
     public var delivery: Duration = .seconds(60)
     /// From `close()`, or from the last progress after it (such as an acknowledgement), until both
-    /// sides have acknowledged everything; 10 seconds. In direct mode also from the end of both
-    /// sides, with or without `close()`, until the link has passed on what it has taken.
+    /// sides have acknowledged everything; 10 seconds. In direct mode, when both sides have ended,
+    /// with or without `close()`, the link also has this time to pass on what it has taken.
     public var close: Duration = .seconds(10)
     /// The age at which a session ends, so that a new one must be made; 24 hours. In negotiated
     /// mode this side then sends its end with the reason `expired`. In direct mode, which has no

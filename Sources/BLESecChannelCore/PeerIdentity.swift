@@ -5,7 +5,7 @@ public enum PeerIdentity: Sendable, Hashable, CustomStringConvertible {
     /// The peer holds the private key of this Noise static key.
     case publicKey([UInt8], curve: Curve)
     /// The peer holds the private key of a certificate with this DER SubjectPublicKeyInfo; `uri` is
-    /// the only URI in the certificate, if an authority vouches for it.
+    /// the only URI in the certificate, if an authority vouches for the certificate.
     case certificate(subjectPublicKeyInfo: [UInt8], uri: String?)
     /// The peer knows a pre-shared key: it is some member of the group that shares the key.
     case group
@@ -21,7 +21,7 @@ public enum PeerIdentity: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The only URI in the certificate, if an authority vouches for it.
+    /// The only URI in the certificate, if an authority vouches for the certificate.
     public var uri: String? { if case .certificate(_, let uri) = self { uri } else { nil } }
 
     /// The fingerprint, or the name of the case if there is none.
@@ -43,15 +43,18 @@ public struct PeerKey: Sendable, Hashable {
         publicKey = nil
     }
 
-    /// Makes a key from its raw public key; throws `badKey` when the length is not the curve's, when
-    /// the bytes are not the canonical encoding of a point, or when the point is of low order, so
-    /// that its product with every private key is all zeros.
+    /// Makes an expected key from its raw public key.
+    ///
+    /// - Throws: `badKey` when the length is not the curve's, when the bytes are not the canonical
+    ///   encoding of a point, or when the point is of low order. A point of low order times any
+    ///   private key is all zeros.
     public init(publicKey: [UInt8], curve: Curve = .x25519) throws(ChannelError) {
         guard publicKey.count == curve.keyLength, curve.isCanonical(publicKey.span) else {
             throw ChannelError(
                 .badKey, "a public key has \(curve.keyLength) bytes in canonical form")
         }
         do {
+            // `sharedSecret` refuses a point of low order.
             _ = try DHKeyPair.generate(curve).sharedSecret(with: publicKey)
         } catch {
             throw ChannelError(.badKey, "no private key has this public key: \(error)")

@@ -8,7 +8,7 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
 
     /// The last part of a message.
     package static let data = Self(rawValue: 0x00)
-    /// A part of a message that is not its last; never empty.
+    /// A part of a message, but not the last part; never empty.
     package static let dataMore = Self(rawValue: 0x01)
     /// The sender sends no more messages; the payload is one byte of ``EndReason``.
     package static let end = Self(rawValue: 0x02)
@@ -41,11 +41,11 @@ package enum Record {
     /// message. At this length, 19 bytes of overhead hardly matter, and an acknowledgement does not
     /// wait long behind a bulk record.
     package static let bulkPayload = 16_384
-    /// The smallest payload of a bulk record, for a link with a tiny MTU.
+    /// The smallest payload of a bulk record in bytes, for a link with a tiny MTU.
     package static let leastBulkPayload = 512
-    /// The length of the payload of `ready` and of `reject`.
+    /// The length in bytes of the payload of `ready` and of `reject`.
     package static let readyLength = 32
-    /// The length of the longest payload of a ping.
+    /// The length in bytes of the longest payload of a ping.
     package static let maximumPing = 8
     /// The number of messages after which an acknowledgement is sent at the latest.
     package static let messagesPerAck: UInt64 = 32
@@ -78,7 +78,7 @@ public struct EndReason: RawRepresentable, Hashable, Sendable {
         let reason =
             switch self {
             case .duplicate: "the peer kept another channel instead of this one"
-            case .expired: "the peer ended the session for its age"
+            case .expired: "the peer ended the session because the session was too old"
             case .untrusted: "the peer does not trust this side any more"
             case .interrupted: "the peer was interrupted before it had sent everything"
             default: String?.none

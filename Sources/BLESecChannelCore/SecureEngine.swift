@@ -72,8 +72,8 @@ package protocol SecureEngine: ~Copyable {
     /// Whether, in direct mode, a peer that sends no more always says so with an empty record. If
     /// so, the end of the link before such a record means that the link was cut.
     var provesEnd: Bool { get }
-    /// Whether the peer has proven the identity that it claims. If it has not when the engine is
-    /// established, its first record is the proof.
+    /// Whether the peer has proven the identity that it claims. If this is false when the engine is
+    /// established, the peer's first record is the proof.
     var isPeerProven: Bool { get }
     /// Whether the peer of an established engine has no proof of this side's identity yet. If so,
     /// the first record that this side seals is the proof.
@@ -85,8 +85,8 @@ package protocol SecureEngine: ~Copyable {
     func sealedLength(_ count: Int) -> Int
 
     /// Seals the plaintext `head` (such as the record's type) followed by `payload` as one record.
-    /// Writes it directly to `output`, which has room for ``sealedLength(_:)``. `head` has at most
-    /// 1,024 bytes.
+    /// Writes the record directly to `output`, which has room for ``sealedLength(_:)``. `head` has
+    /// at most 1,024 bytes.
     mutating func seal(
         _ head: Span<UInt8>, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError)

@@ -19,7 +19,7 @@ public struct TrustPolicy: Sendable {
 
     /// Decides about a claimed identity, which may not be proven yet; an error refuses the peer.
     public typealias Evaluation = @Sendable (ClaimedIdentity) async throws -> Verdict
-    /// The same, for a decision that waits for nobody. It may read a small file.
+    /// Decides as an ``Evaluation`` does, but waits for nobody. The call may read a small file.
     package typealias Condition = @Sendable (ClaimedIdentity) throws(ChannelError) -> Verdict
 
     package enum Rule: Sendable {
@@ -120,8 +120,9 @@ public struct TrustPolicy: Sendable {
         return policy
     }
 
-    /// Accepts only those of this policy's peers that `condition` admits, too. The condition is
-    /// checked in each handshake, after the rule and earlier conditions have admitted the peer.
+    /// The same policy with one more condition: it accepts a peer only if `condition` admits the
+    /// peer too. The condition is checked in each handshake, after the rule and earlier conditions
+    /// have admitted the peer.
     package func requiring(_ condition: @escaping Condition) -> TrustPolicy {
         var policy = self
         policy.condition =

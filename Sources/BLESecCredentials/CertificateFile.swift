@@ -17,11 +17,11 @@ public enum CertificateFile {
     ///
     /// - Throws: `noSuchFile`; `permission` when the system denies access; `badKey` when a file
     ///   cannot be parsed, when other users may have written a file or can open the key file, or
-    ///   when the identity cannot be used. It cannot be used if the key is not the leaf's, the leaf
-    ///   has expired or is not valid yet, its key usage forbids TLS, a key is in an unusual
-    ///   encoding, a key or a signature is too weak, or the certificates are longer than peers
-    ///   accept. The reason names the file. For a fault in the content of a certificate or of the
-    ///   key, the reason names the leaf's file, even if another file has the fault.
+    ///   when the identity cannot be used. An identity cannot be used if the key is not the leaf's,
+    ///   the leaf has expired or is not valid yet, the leaf's key usage forbids TLS, a key is in an
+    ///   unusual encoding, a key or a signature is too weak, or the certificates are longer than
+    ///   peers accept. The reason names the file. For a fault in the content of a certificate or of
+    ///   the key, the reason names the leaf's file, even if another file has the fault.
     public static func identity(
         certificate path: String, key keyPath: String, intermediates: String? = nil,
         passphrase: PassphraseSource? = nil, now: Int64
@@ -72,7 +72,8 @@ public enum CertificateFile {
         }
     }
 
-    /// The DER form of a revocation list; nil unless the text has one intact PEM block, `X509 CRL`.
+    /// The DER form of a revocation list in PEM form; nil unless the text has exactly one block,
+    /// and this block is intact and has the label `X509 CRL`.
     static func revocationList(_ text: [UInt8]) -> [UInt8]? {
         guard let blocks = blocks(text), blocks.count == 1 else { return nil }
         return blocks[0].label == "X509 CRL" ? blocks[0].content : nil

@@ -8,8 +8,8 @@ public final class DenyListFile: Sendable {
     public let path: String
     /// The list for a trust policy. Only ``refresh()`` is to change its content.
     public let list: DenyList
-    /// What was read last. Locked during the whole of ``refresh()``, so that of several calls at the
-    /// same time, the one that reads last also sets the list last.
+    /// What was read last. ``refresh()`` holds the lock until it has set the list: if several calls
+    /// run at the same time, the call that reads the file last then also sets the list last.
     private let content: Locked<Content>
 
     private struct Content: Sendable {

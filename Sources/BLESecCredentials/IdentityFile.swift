@@ -7,7 +7,7 @@ internal import Glibc
 ///
 /// A comment before the block names the key's hash function (Noise §14), as in
 /// `# noise-hash: SHA256`. Without the comment the hash function is SHA256. Programs that convert or
-/// encrypt the key leave the comment out, so for another hash it has to be copied.
+/// encrypt the key leave the comment out: for a hash other than SHA256, copy the comment.
 public enum IdentityFile {
     /// The longest file that is read, in bytes.
     public static let maximumLength = 64 << 10
@@ -198,8 +198,8 @@ public enum IdentityFile {
         return parts.count > 1 ? parts[1].trimmed : ""
     }
 
-    /// Refuses a line that looks like the comment that names the hash, but is not read as one. With
-    /// a wrong hash, peers with the right one could not be reached.
+    /// Refuses a line that mentions noise-hash but is not read as the comment that names the hash. If
+    /// the line were ignored, the key could be used with a wrong hash, and peers could not be reached.
     private static func refuseHash(in line: String) throws(ChannelError) {
         guard line.lowercased().contains("noise-hash") else { return }
         throw .badKey(

@@ -8,7 +8,8 @@ internal import CBLESecOpenSSL
 /// The author of the file chooses the cost, which may amount to days of computing. So the cost is
 /// checked before the file is decrypted.
 enum KeyDerivation {
-    /// How a file's key derivation compares with the limits.
+    /// How a file's key derivation compares with the limits. For scrypt, `tooManyRounds` means too
+    /// many blocks.
     private enum Cost { case allowed, tooManyRounds, tooMuchMemory }
 
     /// The most rounds of hashing; they take a few seconds.
@@ -22,8 +23,8 @@ enum KeyDerivation {
     /// Checks the cost of decrypting `encrypted`, which is an `X509_SIG`.
     ///
     /// - Throws: `badKey` when the cost exceeds ``maximumRounds``, ``maximumBlocks`` or
-    ///   ``maximumMemory``, or cannot be read. The reason begins with a verb: the file's path is put
-    ///   before it.
+    ///   ``maximumMemory``, or cannot be read. The reason begins with a verb: the caller puts the
+    ///   file's path before the reason.
     static func check(_ encrypted: OpaquePointer) throws(ChannelError) {
         var algorithm: UnsafePointer<X509_ALGOR>?
         unsafe X509_SIG_get0(encrypted, &algorithm, nil)

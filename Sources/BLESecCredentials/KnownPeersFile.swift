@@ -10,8 +10,8 @@ internal import Glibc
 ///
 /// The file has mode 0600. It is replaced in one step and under a lock, so that several processes
 /// can share it. It is read again when it has changed. A file that other users can write or replace
-/// is refused. A call waits for a lock for at most two seconds; removing and renaming take a second
-/// lock, that of the pairings that are not complete.
+/// is refused. A call waits for a lock for at most two seconds. Removing and renaming take two
+/// locks: the second is for the file of the pairings that are not complete.
 public final class KnownPeersFile: TrustStore {
     /// One line of the file.
     public struct Peer: Sendable, Hashable {
@@ -120,12 +120,12 @@ public final class KnownPeersFile: TrustStore {
 
     /// Gives all lines of a name another name, in one step; false when there is no such line. The
     /// rest of each line stays as it is, with its comment. If the new name is bound to the same key
-    /// already, its lines stay too.
+    /// already, the lines of the new name stay too.
     ///
     /// - Throws: `configuration` for a new name that is empty or longer than
-    ///   ``maximumNameLength``; `untrusted` when it is bound to another key; `limitExceeded` when
-    ///   the file would grow beyond 1 MiB; `cannotCreate`; `timedOut` when the file stays locked;
-    ///   the errors of reading it.
+    ///   ``maximumNameLength``; `untrusted` when the new name is bound to another key;
+    ///   `limitExceeded` when the file would grow beyond 1 MiB; `cannotCreate`; `timedOut` when the
+    ///   file stays locked; the errors of reading the file.
     public func rename(_ name: String, to newName: String) throws(ChannelError) -> Bool {
         try Self.check(newName)
         // Checked without the lock first, since to take the lock would create the file.
@@ -152,9 +152,9 @@ public final class KnownPeersFile: TrustStore {
             if newName != name { _ = try pending.peers() }
             return true
         }
-        // Without this, a pairing that is not complete would stay under the old name, and removing
-        // the new name would not remove the pairing. It is removed only after the file has been
-        // replaced, so that a full disk does not cost the pairing.
+        // Otherwise a pairing that is not complete would stay under the old name, and removing the
+        // new name would not remove the pairing. The pairing is removed only after the file has
+        // been replaced: if a full disk prevents the replacement, the pairing is not lost.
         if isRenamed, newName != name { try pending.forget { $0.name == name } }
         return isRenamed
     }

@@ -14,6 +14,8 @@ struct ListFile: Sendable {
         var device: UInt
         var inode: UInt
         var size: Int
+        /// When the content was last changed, and when the file's status was last changed: for
+        /// each, the seconds since 1970 and the nanoseconds.
         var times: [Int]
 
         init(_ status: stat) {
@@ -35,7 +37,7 @@ struct ListFile: Sendable {
     /// gives the file another version. The kernel's clock for changes advances in ticks of at most
     /// 10 ms.
     private static let settlingTime = Duration.milliseconds(20)
-    /// The same for a file system that stores whole seconds, or every other second.
+    /// The settling time for a file system that stores times in units of one or two seconds.
     private static let coarseSettlingTime = Duration.seconds(3)
 
     /// Reads the file; nil when there is no such file.
@@ -89,8 +91,8 @@ struct ListFile: Sendable {
     ///
     /// - Throws: `badKey` for a carriage return that is not at the end of a line. Otherwise a file
     ///   with carriage returns alone would be one line, and possibly one comment. `badKey` also for
-    ///   a byte order mark, and for a first or second word that is not UTF-8: the name would be
-    ///   another one than it looks like.
+    ///   a byte order mark, and for a first or second word that is not UTF-8: the name that is read
+    ///   would differ from the name that a person sees in the file.
     static func lines(
         of text: [UInt8], in path: String
     ) throws(ChannelError) -> [(number: Int, words: [Substring])] {

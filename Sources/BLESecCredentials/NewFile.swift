@@ -31,8 +31,8 @@ package enum NewFile {
         }
     }
 
-    /// Creates `path` by naming a file that has no name before. Returns false if the file system has
-    /// no such files, or if they cannot be named since `/proc` is missing.
+    /// Writes a file without a name, and then gives it the name `path`. Returns false if the file
+    /// system has no files without names, or if `/proc`, which is needed to name them, is missing.
     private static func createWithoutTemporaryName(
         _ path: String, _ bytes: Span<UInt8>, _ readers: Readers
     ) throws(ChannelError) -> Bool {
@@ -169,7 +169,7 @@ package enum NewFile {
             guard permitOwner(ofDirectory: path) else { throw cannotCreate(path, errno) }
             try synchronizeDirectory(of: path)
         } catch {
-            // The next call would otherwise take the name for durable.
+            // Otherwise the next call would find the directory, and treat its name as durable.
             unsafe rmdir(path)
             throw error
         }
@@ -181,20 +181,20 @@ package enum NewFile {
     package static func permitOwner(
         ofDirectory path: String, in parent: Int32 = AT_FDCWD
     ) -> Bool {
-        // Such a descriptor needs no permission to read the directory. `fchmod` refuses it, but its
-        // name in `/proc` refers to the same directory.
+        // With `O_PATH`, no permission to read the directory is needed. `fchmod` refuses such a
+        // descriptor, but `chmod` accepts the descriptor's name in `/proc`.
         let flags = FileDescriptor.pathFlag | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
-        let made = unsafe openat(parent, path, flags)
-        guard made >= 0 else { return false }
-        defer { close(made) }
+        let number = unsafe openat(parent, path, flags)
+        guard number >= 0 else { return false }
+        defer { close(number) }
         var status = stat()
-        guard unsafe fstat(made, &status) == 0 else { return false }
+        guard unsafe fstat(number, &status) == 0 else { return false }
         guard status.st_mode & S_IRWXU != S_IRWXU else { return true }
-        return unsafe chmod("/proc/self/fd/\(made)", status.st_mode & 0o7777 | S_IRWXU) == 0
+        return unsafe chmod("/proc/self/fd/\(number)", status.st_mode & 0o7777 | S_IRWXU) == 0
     }
 
-    /// Makes the missing directories above `path`, with mode 0700. Throws if the nearest directory
-    /// that exists belongs to another user.
+    /// Makes the missing directories above `path`, with mode 0700. Throws if a directory is missing
+    /// and the nearest one that exists belongs to another user.
     static func makeDirectories(above path: String) throws(ChannelError) {
         let wanted = directory(of: path)
         var present = wanted

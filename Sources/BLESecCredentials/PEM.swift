@@ -30,8 +30,8 @@ struct PEM: ~Copyable {
 
     /// The text of a block, in lines of 64 characters, with `preamble` before it.
     static func encode(_ content: Span<UInt8>, label: String, preamble: String) -> SecretBytes {
-        let digits = (content.count + 2) / 3 * 4
-        var base64 = SecretBytes(count: digits + 1)  // OpenSSL writes a zero byte at the end.
+        let digitCount = (content.count + 2) / 3 * 4
+        var base64 = SecretBytes(count: digitCount + 1)  // OpenSSL writes a zero byte at the end.
         unsafe base64.withUnsafeMutableBytes { output in
             unsafe content.withUnsafeBufferPointer { input in
                 _ = unsafe EVP_EncodeBlock(
@@ -40,7 +40,8 @@ struct PEM: ~Copyable {
         }
         let head = Array("\(preamble)\(begin)\(label)\(dashes)\n".utf8)
         let tail = Array("\(end)\(label)\(dashes)\n".utf8)
-        var text = SecretBytes(count: head.count + digits + (digits + 63) / 64 + tail.count)
+        let lineCount = (digitCount + 63) / 64
+        var text = SecretBytes(count: head.count + digitCount + lineCount + tail.count)
         var target = text.mutableSpan
         var position = 0
         func put(_ byte: UInt8, _ target: inout MutableSpan<UInt8>) {
@@ -48,9 +49,9 @@ struct PEM: ~Copyable {
             position += 1
         }
         for byte in head { put(byte, &target) }
-        for index in 0..<digits {
+        for index in 0..<digitCount {
             put(base64.span[index], &target)
-            if index % 64 == 63 || index == digits - 1 { put(UInt8(ascii: "\n"), &target) }
+            if index % 64 == 63 || index == digitCount - 1 { put(UInt8(ascii: "\n"), &target) }
         }
         for byte in tail { put(byte, &target) }
         return text

@@ -38,9 +38,9 @@ public final class RevocationFile: RevocationSource {
     /// The present revocations in the file; `now` is in seconds since 1970.
     ///
     /// - Throws: the errors of ``init(_:authorities:)``; `badKey` when a list is out of date, or
-    ///   when the list of an authority is missing that the file had before: `authorities` is still
-    ///   accepted, and so would be what the missing list revokes. After any error the caller must
-    ///   accept no peer.
+    ///   when the file has lost the list of one of the authorities. Such an authority is still
+    ///   accepted, so without its list the certificates that it has revoked would be accepted too.
+    ///   After any error the caller must accept no peer.
     public func current(at now: Int64) throws(ChannelError) -> RevocationList {
         var known = cache.withLock { $0 }
         if !ListFile.isUnchanged(path, since: known.version) {

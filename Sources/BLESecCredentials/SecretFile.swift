@@ -5,8 +5,8 @@ internal import Glibc
 /// Reads a small file that contains a secret into memory that is wiped afterwards.
 enum SecretFile {
     /// Reads a regular file of at most `limit` bytes. Other users must not be able to write it
-    /// (``TrustedFile``). They must not be able to open it either, unless `othersMayRead` is true,
-    /// which is for a file that need not be secret.
+    /// (``TrustedFile``). They must not be able to open it either, unless `othersMayRead` is true:
+    /// a public key, for example, need not be secret.
     ///
     /// - Throws: `noSuchFile`, `permission` or `badKey`.
     static func read(

@@ -18,10 +18,10 @@ package struct StateFolder: Sendable {
     package var identityPath: String { path + "/identity" }
 
     /// `blesec` in `$XDG_STATE_HOME`, or else in `$HOME/.local/state`; nil if neither variable has
-    /// an absolute path, or if there is no directory `$HOME`. The home of a user without one is often
-    /// `/nonexistent`, which root could make.
+    /// an absolute path, or if there is no directory `$HOME`. For a user without a home, `$HOME` is
+    /// often `/nonexistent`, which a process of root could otherwise make.
     ///
-    /// - Throws: `configuration` when the variable's path is not UTF-8.
+    /// - Throws: `configuration` when the path in the variable is not UTF-8.
     package static var standardPath: String? {
         get throws(ChannelError) {
             if let state = try variable("XDG_STATE_HOME") { return state + "/blesec" }
@@ -34,9 +34,9 @@ package struct StateFolder: Sendable {
 
     /// Opens the folder at `path`, which has to exist.
     ///
-    /// - Throws: `noSuchFile`; `permission` when it cannot be opened; `badKey` when keys in it
-    ///   cannot be trusted: it is not a directory, belongs to another user or gives others any
-    ///   permission, or other users may change a directory above it.
+    /// - Throws: `noSuchFile`; `permission` when the folder cannot be opened; `badKey` when keys in
+    ///   the folder cannot be trusted: the folder is not a directory, belongs to another user or
+    ///   gives others any permission, or other users may change a directory above the folder.
     package init(_ path: String) throws(ChannelError) {
         self.path = NewFile.withoutTrailingSlashes(path)
         knownPeers = KnownPeersFile(self.path + "/known_peers")
@@ -70,7 +70,7 @@ package struct StateFolder: Sendable {
     private static func variable(_ name: String) throws(ChannelError) -> String? {
         guard let value = unsafe getenv(name), unsafe value.pointee == CChar(UInt8(ascii: "/"))
         else { return nil }
-        // A `String` with other bytes in place of those that are not UTF-8 would name another folder.
+        // A `String` made by replacing the bytes that are not UTF-8 would name another folder.
         guard let text = unsafe String(validatingCString: value) else {
             throw ChannelError(
                 .configuration,

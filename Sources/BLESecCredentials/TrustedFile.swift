@@ -85,7 +85,7 @@ struct TrustedFile: ~Copyable {
         }
     }
 
-    /// Throws unless a file at `path`, which need not exist, is in a directory that is trusted. The
+    /// Throws unless the directory of the file at `path` is trusted; the file need not exist. The
     /// error says that the file cannot be created, or that its directory is not trusted.
     static func requireDirectory(of path: String) throws(ChannelError) {
         let folder = NewFile.directory(of: path)
@@ -222,7 +222,8 @@ struct TrustedFile: ~Copyable {
                             + "not UTF-8: use a path without this link"))
             }
             guard !target.isEmpty else { throw .system(ENOENT) }
-            // In `/proc`, the text of such a link is a description, and no path.
+            // In `/proc`, the target of a link to a pipe, a socket or the like is a description, and
+            // no path.
             guard !["pipe:[", "socket:[", "anon_inode:"].contains(where: target.hasPrefix) else {
                 throw .refused(
                     .badKey(
@@ -253,8 +254,8 @@ struct TrustedFile: ~Copyable {
             }
         }
 
-        // Both compare bytes, since a slash before a combining character is no `Character` of its
-        // own.
+        // The next two functions compare bytes, since a slash before a combining character is no
+        // `Character` of its own.
         private static func isAbsolute(_ path: String) -> Bool {
             path.utf8.first == UInt8(ascii: "/")
         }

@@ -41,9 +41,9 @@ struct CommitQueue: Sendable {
     /// Adds a change to those that the store must commit next. If `isBlocking`, no record may be
     /// sent or received before that commit. Without a store, `change` is not evaluated.
     ///
-    /// Of successive positions *confirmed*, only the last is kept, so that their number does not
-    /// grow with the messages that a program takes during a slow commit, unless the program has the
-    /// store keep a note with each.
+    /// Of successive changes ``StoreChange/confirmed(through:)``, only the last is kept. Otherwise
+    /// their number would grow with each message that a program confirms during a slow commit. With
+    /// a note for each confirmation, the number does grow.
     mutating func append(_ change: @autoclosure () -> StoreChange, blocks isBlocking: Bool = false)
     {
         guard hasStore else { return }

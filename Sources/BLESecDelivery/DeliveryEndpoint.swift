@@ -45,8 +45,8 @@ package final class DeliveryEndpoint {
         /// The link is in use. This side's `resume` was sent if `sent`, and the peer's was received
         /// if `received`.
         case up(sent: Bool, received: Bool)
-        /// This side was rolled back, and has begun anew. It has to end the link, on which its
-        /// `resume` may have shown the old state.
+        /// This side was rolled back, and has begun anew. It has to end the link, because on this
+        /// link its `resume` may have shown the old state.
         case ending
         /// The peer was rolled back, and has to end the link. The peer learns this from this side's
         /// `resume`, which was sent if `sent`.
@@ -103,8 +103,8 @@ package final class DeliveryEndpoint {
     #endif
     package private(set) var hasFinished: Bool
     private var link = Link.none
-    /// Whether the peer's messages, to this instance or an earlier one of the store, do not continue
-    /// what was sent before.
+    /// Whether the peer's messages have ever failed to continue what the peer had sent before, in
+    /// this instance or in an earlier instance of the store.
     private var wasInterrupted: Bool
     /// Whether programs may have taken messages of the peer before this instance.
     private let hasTakenBefore: Bool
@@ -115,7 +115,7 @@ package final class DeliveryEndpoint {
     /// The position *confirmed* that the peer was told last.
     private var toldConfirmed: UInt64 = 0
     /// The first credit that this side gives the peer on this link.
-    private var credit: UInt64 = 0
+    private var firstCredit: UInt64 = 0
 
     /// What the store has not committed yet.
     #if !DEBUG
@@ -286,9 +286,9 @@ package final class DeliveryEndpoint {
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
     /// Whether the program has taken a message and not confirmed it.
     package var hasUnconfirmed: Bool { incoming.hasUnconfirmed }
-    /// Whether messages may be missing or repeated between those that this side's programs take:
-    /// the peer has begun another epoch in the middle, perhaps because an earlier state of this side
-    /// was lost. While programs have taken nothing, they miss nothing in between.
+    /// Whether the messages that this side's programs take may have a gap or a repetition, because
+    /// the peer has begun another epoch in the middle, perhaps after the loss of an earlier state
+    /// of this side. As long as programs have taken nothing, there is no gap.
     package var mayMissMessages: Bool { wasInterrupted && (hasTakenBefore || takenCount > 0) }
     /// Whether a message waits for the program.
     package var hasMessage: Bool { incoming.hasMessage }
@@ -303,7 +303,7 @@ package final class DeliveryEndpoint {
         linkEnded()
         self.order = order
         link = .up(sent: false, received: false)
-        credit = incoming.linkBegan()
+        firstCredit = incoming.linkBegan()
     }
 
     package func linkEnded() {
@@ -400,7 +400,7 @@ package final class DeliveryEndpoint {
         toldConfirmed = committedConfirmed
         return Resume(
             token: own.token, peerToken: peerToken, epoch: outgoing.epoch, first: outgoing.first,
-            peerEpoch: incoming.epoch, positions: positions, credit: credit,
+            peerEpoch: incoming.epoch, positions: positions, credit: firstCredit,
             streams: streams.summary())
     }
 
@@ -541,7 +541,8 @@ package final class DeliveryEndpoint {
             if isSameInstance, resume.epoch != seenPeer.epoch { interrupt() }
         } else if resume.first == 1, !evidence.foreignIdentifiers.isEmpty {
             // The peer has met an earlier state of this side, and may have begun this epoch because
-            // that state was lost. If messages of the epoch were confirmed, that state had them.
+            // that state was lost. But if messages of this epoch were confirmed (`first` is above
+            // 1), they were confirmed by that state.
             interrupt()
         }
         makeTokenOwn(resume)
@@ -550,8 +551,9 @@ package final class DeliveryEndpoint {
             return false
         }
         arrivedResume = resume
-        // This side knows no epoch that its `resume` has to go on showing. If it took the peer's
-        // epoch over only at the next record, it would mistake the gap for a rollback after a restart.
+        // Normally the peer's epoch is taken over only at the next record, since this side's
+        // `resume` has to show the earlier epoch until then. Here there is no earlier one. Without
+        // the epoch in its store, this side would mistake the gap for a rollback after a restart.
         if incoming.epoch == .none, resume.first > 1 {
             begin(peerEpoch: resume.epoch, confirmed: resume.first - 1)
         }
@@ -591,14 +593,15 @@ package final class DeliveryEndpoint {
             retire(through: resume.positions.confirmed)
             return outgoing.resume(at: resume.positions, credit: resume.credit)
         } else {
-            var isLost = false
+            var hasBegunEpoch = false
             if !peerStateContinues, outgoing.hasMessageThatMayHaveLeft || undoesConfirmation {
                 beginEpochAfterPeerLoss(using: &generator)
-                isLost = true
+                hasBegunEpoch = true
             }
             if !peerStateContinues { sendEndAgain() }
             // A peer that knows the epoch may have a part of the first message.
-            let hasPart = peerKnowsEpoch && !isLost && resume.positions.held == outgoing.first - 1
+            let hasPart =
+                peerKnowsEpoch && !hasBegunEpoch && resume.positions.held == outgoing.first - 1
             _ = outgoing.resume(
                 at: Positions(
                     held: outgoing.first - 1, offset: hasPart ? resume.positions.offset : 0),
@@ -675,12 +678,14 @@ package final class DeliveryEndpoint {
     ) {
         origin = .rolledBack
         let foreign = evidence.foreignIdentifiers
-        // If this side knows the store of a foreign identifier as lost, that store is in use again.
-        // A new store's half keeps its identifiers apart from those of both.
+        // A foreign identifier may belong to another store. If this side counts that store as lost,
+        // that store is in use again. A new first half sets this side's new identifiers apart from
+        // those of both stores.
         let keepsStore = foreign.allSatisfy { $0.sharesStore(with: outgoing.epoch) }
         foreign.forEach(makeNewest)
         // Every message from the store may have left after the copy was made. If this instance has
-        // had a link, the copy may have been made meanwhile.
+        // had a link, the copy may have been made during this instance: then each of this
+        // instance's messages may have left, too.
         let mayBeCopied = own.includesToken
         beginEpoch(
             keepsStore ? nextIdentifier(using: &generator) : Identifier(using: &generator)

@@ -1,5 +1,5 @@
 /// The 16 bytes that identify an instance or an epoch; zeros mean that there is none. The first 8
-/// are the same for everything of a store, and random; the others are random.
+/// bytes are drawn at random once for each store, the other 8 for each identifier.
 package struct Identifier: Sendable, Hashable {
     package let high, low: UInt64
 

@@ -243,9 +243,9 @@ struct IncomingMessages: Sendable {
         return hasMoved
     }
 
-    /// Confirms the message at `place`; a message of an earlier epoch leaves ``confirmed`` as it
-    /// is, and so does one that ``begin(_:confirmed:)`` has skipped after the program took it.
-    /// Returns whether ``confirmed`` has changed.
+    /// Confirms the message at `place`, and returns whether ``confirmed`` has changed. A message of
+    /// an earlier epoch leaves ``confirmed`` unchanged. So does a message that the program took
+    /// before ``begin(_:confirmed:)`` set ``confirmed`` to a higher number.
     private mutating func confirm(_ place: Place) -> Bool {
         guard place.epoch == epoch, place.number > confirmed else { return false }
         confirmed = place.number

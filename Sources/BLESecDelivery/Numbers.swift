@@ -21,7 +21,7 @@ extension Span<UInt8> {
     }
 }
 
-/// What numbers are written to.
+/// A destination for the bytes of encoded numbers.
 package protocol ByteOutput {
     mutating func append(_ byte: UInt8)
 }

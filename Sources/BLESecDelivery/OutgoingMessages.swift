@@ -48,6 +48,7 @@ struct OutgoingMessages: Sendable {
         count(message, 1)
     }
 
+    /// Adds the message to ``pending`` if `sign` is 1, and subtracts it if `sign` is -1.
     private mutating func count(_ message: StoredEndpoint.Message, _ sign: Int) {
         guard let bytes = message.bytes else { return }
         pending.count += sign
@@ -144,17 +145,17 @@ struct OutgoingMessages: Sendable {
         return messages.elements.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
     }
 
-    /// Begins an epoch. A message for which `mayHaveArrived` returns true is lost or, if
-    /// `keepsAll`, is sent again, and still counts as a message that may have left. All other
-    /// messages are kept, with this side's end. Returns the ids of the messages that are lost, and
-    /// the ids of everything that is kept.
+    /// Begins an epoch. A message for which `mayHaveArrived` returns true is lost. But if
+    /// `keepsAll`, the message is kept, is sent again, and still counts as one that may have left.
+    /// All other messages are kept, with this side's end. Returns the ids of the messages that are
+    /// lost, and the ids of everything that is kept.
     mutating func begin(
         _ epoch: Identifier, keepsAll: Bool,
         _ mayHaveArrived: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) -> (lost: [UInt64], kept: Set<UInt64>) {
         var lost: [UInt64] = []
         var kept: [StoredEndpoint.Message] = []
-        var doubtful: UInt64 = 0
+        var lastDoubtfulNumber: UInt64 = 0
         for (offset, message) in messages.elements.enumerated() {
             let isDoubtful =
                 message.bytes != nil
@@ -164,12 +165,12 @@ struct OutgoingMessages: Sendable {
                 count(message, -1)
             } else {
                 kept.append(message)
-                if isDoubtful { doubtful = UInt64(kept.count) }
+                if isDoubtful { lastDoubtfulNumber = UInt64(kept.count) }
             }
         }
         self.epoch = epoch
         messages = Queue(kept)
-        (first, sent, begun) = (1, doubtful, doubtful)
+        (first, sent, begun) = (1, lastDoubtfulNumber, lastDoubtfulNumber)
         next = (1, 0)
         linkStart = next
         isMidMessage = false

@@ -2,7 +2,7 @@
 struct OwnIdentifiers {
     /// As in ``StoredEndpoint/own``.
     private var all: [Identifier]
-    /// This instance.
+    /// The token of this instance.
     private(set) var token: Identifier
     /// Whether the peer may name ``token``, so that the token is one of ``all``.
     private(set) var includesToken = false
@@ -12,7 +12,7 @@ struct OwnIdentifiers {
         self.token = token
     }
 
-    /// Whether the peer names something with `identifier` that this side does not know as its own.
+    /// Whether `identifier` stands for something that this side does not know as its own.
     func isForeign(_ identifier: Identifier) -> Bool {
         identifier != .none && identifier != token && !all.contains(identifier)
     }

@@ -29,10 +29,10 @@ struct RollbackEvidence {
         if foreignIdentifiers.contains(where: { !isOfLostStore($0) }) { return true }
         if resume.peerEpoch == epoch, !canHaveSent { return true }
         // A gap in an epoch that this store does not know may come from a store that was lost.
-        let isOfThisStore =
+        let gapConcernsThisStore =
             resume.epoch == peerEpoch || resume.epoch == seenPeer.epoch
             || isOfThisStore(resume.peerToken)
-        return isOfThisStore && leavesGap
+        return gapConcernsThisStore && leavesGap
     }
 
     /// Whether the peer has met a copy of this store in another process: it names an identifier of

@@ -40,7 +40,7 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var peerEpoch = Identifier.none
     /// Earlier epochs of the peer, oldest first.
     package var pastEpochs: [Identifier] = []
-    /// This side's program has taken the peer's messages up to this number of the peer's epoch.
+    /// This side's program has confirmed the peer's messages up to this number of the peer's epoch.
     package var confirmed: UInt64 = 0
     /// Whether this side has finished.
     package var hasFinished = false
@@ -49,7 +49,7 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var hasPeerFinished: Bool { peerEndEpoch != .none }
     /// Whether the store has ever turned out to be an older copy.
     package var wasRolledBack = false
-    /// Whether the peer's messages have ever not continued what was sent before.
+    /// Whether the peer's messages have ever failed to continue what the peer had sent before.
     package var wasInterrupted = false
     package var fates = Fates()
     package var notes = Notes()
@@ -154,8 +154,8 @@ package enum StoreChange: Sendable, Equatable {
     case mayHaveLeft(through: UInt64)
     /// The peer has confirmed messages up to this number.
     case retired(through: UInt64)
-    /// A new epoch. The messages with these ids get its first numbers; the other messages are
-    /// removed, and their fate is unknown.
+    /// A new epoch. The messages with these ids get the epoch's first numbers; the other messages
+    /// are removed, and their fate is unknown.
     case epoch(Identifier, keeping: Set<UInt64>)
     /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     case seen(PeerState)
@@ -163,9 +163,9 @@ package enum StoreChange: Sendable, Equatable {
     case peer(Identifier)
     /// The peer's epoch, and the position *confirmed* in it.
     case peerEpoch(Identifier, confirmed: UInt64)
-    /// This side's program has taken the peer's messages up to this number.
+    /// This side's program has confirmed the peer's messages up to this number.
     case confirmed(through: UInt64)
-    /// This side's program has taken everything up to the peer's end.
+    /// This side's program has confirmed everything up to the peer's end.
     case peerFinished
     /// The program's note with a message that it sends.
     case sentNote([UInt8])

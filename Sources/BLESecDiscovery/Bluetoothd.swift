@@ -25,7 +25,7 @@ package actor Bluetoothd {
     private let waiting: LoopCondition
     /// Counts the changes. A task that prefers another executor leaves the loop between its check
     /// and its wait; from this number it learns of a change in between.
-    private var changes: UInt64 = 0
+    private var changeCount: UInt64 = 0
     private var lastToken: UInt64 = 0
     private var hasTriedListing = false
 
@@ -111,7 +111,7 @@ package actor Bluetoothd {
 
     /// Wakes the tasks that wait, so that they check their conditions again.
     func wakeWaiting() {
-        changes += 1
+        changeCount += 1
         waiting.wake(.change)
     }
 
@@ -122,13 +122,13 @@ package actor Bluetoothd {
         for check: @Sendable (isolated Bluetoothd) throws(DiscoveryError) -> Value?
     ) async throws(DiscoveryError) -> Value {
         while true {
-            let seen = changes
+            let seen = changeCount
             if let value = try check(self) { return value }
             guard loop.now < deadline, session != nil, !loop.isShutDown else {
                 throw DiscoveryError(.timedOut, "cannot \(action): it took too long")
             }
             let isCancelled = await waiting.wait(
-                for: .change, until: deadline, isolation: self, unless: { changes != seen })
+                for: .change, until: deadline, isolation: self, unless: { changeCount != seen })
             if isCancelled, !loop.isShutDown {
                 throw DiscoveryError(
                     .cancelled, "cannot \(action): the task that waited was cancelled")

@@ -204,6 +204,7 @@ internal import Glibc
         loop.runSoon(self)
     }
 
+    /// Lets sd-bus send what waits, and process what has arrived.
     private func drive() {
         for _ in 0..<Self.messagesAtOnce {
             guard let pointer = unsafe pointer else { return }

@@ -23,18 +23,19 @@ final class BusSession {
     /// Why the last ended attempt to list bluetoothd's objects has failed. Nil if that attempt has
     /// succeeded, if none has ended yet, or if bluetoothd does not run.
     private(set) var listingFailure: DiscoveryError?
-    private var retry: LoopTimer?
+    /// Fires when what has failed has to be repeated; see ``retrySoon()``.
+    private var retryTimer: LoopTimer?
     /// When bluetoothd was last asked to list its objects.
     private var lastListing: MonotonicTime?
-    /// Fires when bluetoothd has to be asked again.
-    private var listing: LoopTimer?
+    /// Fires when bluetoothd has to be asked for its objects again; see ``listObjectsSoon()``.
+    private var listingTimer: LoopTimer?
     private var isClosed = false
 
     init(of bluetoothd: Bluetoothd) {
         self.bluetoothd = bluetoothd
         loop = bluetoothd.loop
-        retry = LoopTimer(loop: loop, handler: self)
-        listing = LoopTimer(loop: loop, handler: self)
+        retryTimer = LoopTimer(loop: loop, handler: self)
+        listingTimer = LoopTimer(loop: loop, handler: self)
         open()
     }
 
@@ -42,8 +43,8 @@ final class BusSession {
     func close() {
         isClosed = true
         bluetoothd = nil
-        retry?.disarm()
-        listing?.disarm()
+        retryTimer?.disarm()
+        listingTimer?.disarm()
         bus?.close()
         bus = nil
         owner = nil
@@ -66,7 +67,7 @@ final class BusSession {
             askOwner()
         } catch {
             listingEnded(with: nil)
-            if Bus.loadFailure == nil { retry?.arm(in: Self.retryDelay) }
+            if Bus.loadFailure == nil { retryTimer?.arm(in: Self.retryDelay) }
         }
     }
 
@@ -118,14 +119,14 @@ final class BusSession {
     /// Asks bluetoothd for all objects again, at once or ``listingInterval`` after it was asked
     /// last: what nearby devices do can cause any number of calls of this function.
     func listObjectsSoon() {
-        guard owner != nil, listing?.deadline == nil else { return }
-        listing?.arm(at: lastListing?.advanced(by: Self.listingInterval) ?? loop.now)
+        guard owner != nil, listingTimer?.deadline == nil else { return }
+        listingTimer?.arm(at: lastListing?.advanced(by: Self.listingInterval) ?? loop.now)
     }
 
     private func listObjects(of name: String) {
         listedName = name
         lastListing = loop.now
-        listing?.disarm()
+        listingTimer?.disarm()
         let call = Bus.Call(
             destination: name, path: "/", interface: Interface.objectManager,
             member: "GetManagedObjects")
@@ -159,7 +160,9 @@ final class BusSession {
 
     /// After ``retryDelay``, repeats what has failed: the connection to the bus, the question for
     /// bluetoothd's name on the bus, the listing of its objects, and the registrations.
-    func retrySoon() { if retry?.deadline == nil { retry?.arm(in: Self.retryDelay) } }
+    func retrySoon() {
+        if retryTimer?.deadline == nil { retryTimer?.arm(in: Self.retryDelay) }
+    }
 
     // MARK: - Calling bluetoothd
 
@@ -253,11 +256,11 @@ extension BusSession: TimerHandler {
         listingFailure = nil
         forget()
         listingEnded(with: nil)
-        retry?.arm(in: Self.retryDelay)
+        retryTimer?.arm(in: Self.retryDelay)
     }
 
     func timerFired(_ timer: LoopTimer) {
-        if timer === listing { return listObjects() }
+        if timer === listingTimer { return listObjects() }
         if bus == nil {
             open()
         } else if owner == nil {

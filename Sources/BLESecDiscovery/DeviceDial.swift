@@ -36,14 +36,14 @@ package actor DeviceDial {
         self.onPairing = wasPaired ? nil : onPairing
     }
 
-    /// Whether a failure of the dial removes the device even if it is paired by then: when the dial
-    /// began, it was not paired and had no link.
+    /// Whether a failure of the dial removes the device even if the device is paired by then: true
+    /// if the device was not paired and had no link when the dial began.
     package nonisolated var removesPairedDevice: Bool { !wasPaired && !wasConnected }
 
     /// The device is paired now.
     func paired() { onPairing.take()?() }
 
-    /// The dial is over: what happens to the device from now on does not concern it.
+    /// The dial is over: what happens to the device from now on does not concern the dial.
     package func end() { onPairing = nil }
 
     /// The error of the dial if the device was paired while the dial lasted. `isRemoved` says

@@ -66,7 +66,8 @@ package struct DialPolicy: Sendable {
     private var provenAddresses: [DeviceAddress] = []
     private static let mostProvenAddresses = 64
     /// The times of the last minute's dials to each of the two groups without a proven identity.
-    private var budgets: [Standing: [MonotonicTime]] = [.familiar: [], .unproven: []]
+    /// The budget of each group is ``Rules/unprovenPerMinute``.
+    private var recentDials: [Standing: [MonotonicTime]] = [.familiar: [], .unproven: []]
 
     /// What is known about a candidate.
     private enum Standing: Int {
@@ -262,8 +263,8 @@ package struct DialPolicy: Sendable {
         table.forget(
             notHeardSince: hearingStart(before: hearingStart(before: now)),
             provenNotHeardSince: now.advanced(by: minute * -60))
-        for (standing, times) in budgets {
-            budgets[standing] = times.filter { $0.advanced(by: minute) > now }
+        for (standing, times) in recentDials {
+            recentDials[standing] = times.filter { $0.advanced(by: minute) > now }
         }
         var dials: [Candidate] = []
         var next: MonotonicTime?
@@ -273,11 +274,11 @@ package struct DialPolicy: Sendable {
             .map { (entry: $0, standing: standing(of: $0)) }
             .sorted { $0.standing.rawValue < $1.standing.rawValue }
         for (entry, standing) in eligible {
-            // If the budget is used up, its oldest dial: a new dial has to wait until that one is a
-            // minute old. Nil if the budget has room, or if this standing has no budget. Of all
-            // limits, only the budget recovers with time; the caller calls again after any other
-            // change.
-            let oldestDial = budgets[standing].flatMap {
+            // If the budget is used up, the oldest recent dial: a new dial has to wait until the
+            // oldest is a minute old. Nil if the budget has room, or if this standing has no
+            // budget. `next` covers only the waits and the budgets, since the other limits change
+            // only with events, after which the caller calls again.
+            let oldestDial = recentDials[standing].flatMap {
                 $0.count < rules.unprovenPerMinute ? nil : $0.first
             }
             let budgetTime = oldestDial?.advanced(by: minute) ?? now
@@ -286,7 +287,7 @@ package struct DialPolicy: Sendable {
                 next = min(next ?? time, time)
             } else if underWay.leavesRoom(for: entry, standing, rules, readyLinks) {
                 table[entry.candidate]?.dialing.isUnderWay = true
-                budgets[standing]?.append(now)
+                recentDials[standing]?.append(now)
                 underWay.add(entry, standing)
                 dials.append(entry.candidate)
             }

@@ -7,8 +7,8 @@ struct DialRecord: Sendable {
     var failures = 0
     /// The number of dials in a row that collided with this side's own scan.
     var collisions = 0
-    /// Whether the candidate must be heard again before it is dialed, because bluetoothd has
-    /// forgotten it and it may be gone.
+    /// Whether the candidate must be heard again before it is dialed: bluetoothd may have forgotten
+    /// the candidate, and the candidate may be gone.
     var mustBeHeard = false
     /// The earliest time of the next dial.
     var notBefore: MonotonicTime?

@@ -13,14 +13,16 @@ struct ObjectTree: Sendable {
     /// The most devices that are kept, and also the most services and characteristics of all
     /// devices together. A further device replaces one of ``expendable``, or else one of
     /// ``advertisers``. A further service or characteristic of a connected device replaces all
-    /// those of a device that is not connected, and one of another device is ignored.
+    /// those of a device that is not connected. A further one of a device that is not connected is
+    /// ignored.
     static let mostObjects = 4_096
     /// The most services and characteristics of one device together; further ones are ignored, so
     /// that one device cannot keep out those of others.
     static let mostParts = 256
-    /// From so many of ``advertisers``, chosen at random, the one that was heard longest ago is
-    /// replaced. One that is heard again and again is therefore hardly ever replaced.
-    private static let replaceable = 4
+    /// When one of ``advertisers`` has to be replaced, this many are chosen at random, and the one
+    /// of these that was heard longest ago is replaced. So an advertiser that is heard again and
+    /// again is hardly ever replaced.
+    private static let sampleSize = 4
     /// The most services that are kept of a device's list `UUIDs`. Beyond them, only the services
     /// that this process scans for are kept.
     static let mostListedServices = 64
@@ -66,7 +68,7 @@ struct ObjectTree: Sendable {
     private static let vitalProperties: Set<String> = [
         "Bonded", "Connected", "Paired", "ServiceData", "UUIDs",
     ]
-    /// For each device a number, which is the greater, the later the device was heard.
+    /// For each device, the number of its last hearing; hearings are counted over all devices.
     private var hearings: [String: UInt64] = [:]
     private var lastHearing: UInt64 = 0
 
@@ -113,8 +115,8 @@ struct ObjectTree: Sendable {
         removeAll()
         self.hearings = hearings
         let listed = managed?.entries ?? []
-        // The devices first, since it depends on the device which services and characteristics are
-        // kept.
+        // The devices first, since the state of a device decides whether its services and
+        // characteristics are kept.
         for addsParts in [false, true] {
             for (path, interfaces) in listed where Self.isPart(interfaces) == addsParts {
                 if let path = path.text { add(path, interfaces) }
@@ -192,7 +194,7 @@ struct ObjectTree: Sendable {
     }
 
     private var advertiserHeardLongAgo: String? {
-        let sample = (0..<Self.replaceable).compactMap { _ in advertisers.randomElement() }
+        let sample = (0..<Self.sampleSize).compactMap { _ in advertisers.randomElement() }
         return sample.min { hearings[$0, default: 0] < hearings[$1, default: 0] }
     }
 
@@ -254,8 +256,8 @@ struct ObjectTree: Sendable {
             && self[path, interface] == nil
     }
 
-    /// Whether a change reports that a device was heard that is not kept: another device has
-    /// replaced it, or there was no room for it.
+    /// Whether a change reports that a device was heard, and the device is not kept: another device
+    /// has replaced it, or there was no room for it.
     func lacksHeardDevice(_ path: String, _ interface: String, _ changed: Properties) -> Bool {
         interface == Interface.device && self[path, interface] == nil && Self.isHeard(changed)
     }
@@ -354,8 +356,8 @@ struct ObjectTree: Sendable {
         flag("Paired", of: path) || flag("Bonded", of: path)
     }
 
-    /// Whether another object of the same adapter is that of a paired device with the address of
-    /// the device at `path`.
+    /// Whether the same adapter has another object with the address of the device at `path`, and
+    /// the device of that other object is paired.
     func hasPairedTwin(_ path: String) -> Bool {
         guard let adapter = AdapterName(of: path), let address = addressText(of: path) else {
             return false
@@ -395,8 +397,8 @@ struct ObjectTree: Sendable {
     /// device pairs and reveals another address, the object keeps its path.
     func path(of address: DeviceAddress, on adapter: AdapterName) -> String? {
         let text = address.address.description
-        let parts = text.split(separator: ":").joined(separator: "_")
-        let path = "\(adapter.path)/dev_\(parts)"
+        let pathSuffix = text.split(separator: ":").joined(separator: "_")
+        let path = "\(adapter.path)/dev_\(pathSuffix)"
         if self.address(of: path) == address { return path }
         let others = objects.filter {
             $0.value[Interface.device]?["Address"]?.text == text

@@ -66,10 +66,10 @@ package struct PeerTable: Sendable {
 
     /// Records an advertisement.
     ///
-    /// A sighting may lack the payload that the peer advertises: an advertisement comes in two
-    /// parts, either of which may be lost, and a phone's app in the background omits the name,
-    /// which carries the payload. A sighting without a payload is therefore counted for a candidate
-    /// with a payload at the same address: the candidate that was heard last.
+    /// A sighting may lack the payload that the peer advertises. An advertisement comes in two
+    /// parts, and either part may be lost. A phone carries the payload in the name, and omits the
+    /// name while the app is in the background. A sighting without a payload is therefore counted
+    /// for a candidate with a payload at the same address: the candidate that was heard last.
     package mutating func hear(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator

@@ -10,8 +10,8 @@ actor Registrations {
     /// (HCI_DEFAULT_ADV_DURATION, 2 s).
     private static let advertisingRotation = Duration.milliseconds(2_500)
     /// How long a program waits for bluetoothd when a request ends, or a scan pauses. bluetoothd is
-    /// asked all the same if the connection to the bus lasts longer; and when the connection ends,
-    /// bluetoothd drops all requests that came over it.
+    /// still asked after that time. If the connection to the bus ends first, bluetoothd drops all
+    /// requests that came over the connection.
     static let endTimeout = Duration.seconds(3)
 
     enum State {

@@ -57,8 +57,8 @@ extension ObjectTree {
         }
     }
 
-    /// The error for a service or characteristic that is missing below the object at `path`, of the
-    /// device with this address; nil if none was left out.
+    /// The error if services or characteristics of the device at `path` were left out; nil if none
+    /// were. `address` is the device's address.
     func lackOfParts(of path: String, _ address: DeviceAddress) -> DiscoveryError? {
         guard lacksParts(of: path) else { return nil }
         return DiscoveryError(

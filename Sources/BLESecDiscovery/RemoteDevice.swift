@@ -3,7 +3,7 @@ package import BLESecLinks
 
 /// Another device, with calls that connect to it over one adapter and use its GATT services.
 package struct RemoteDevice: Sendable {
-    /// The limit for ending a link, for which bluetoothd takes 2 seconds.
+    /// The time limit for ending a link; bluetoothd takes 2 seconds.
     private static let forgetTimeout = Duration.seconds(5)
 
     package let adapter: BluetoothAdapter
@@ -46,7 +46,8 @@ package struct RemoteDevice: Sendable {
     ) async throws(DiscoveryError) -> DeviceDial {
         let action = "connect to \(address)"
         let path = try await requirePath(to: action)
-        // The answer follows all signals that bluetoothd has sent before. The tree may be older.
+        // bluetoothd is asked because the tree may be out of date. The answer arrives after all
+        // signals that bluetoothd sent before it.
         let reply: [BusValue]
         do throws(DiscoveryError) {
             reply = try await call(
@@ -80,7 +81,8 @@ package struct RemoteDevice: Sendable {
     ) async throws(DiscoveryError) -> Bool {
         let action = "connect to \(address)"
         let path = try await requirePath(to: action)
-        // Another program's attempt to connect must not be ended.
+        // Whether the attempt to connect is this call's own: another program's attempt must not be
+        // ended.
         var makesLink = false
         do throws(DiscoveryError) {
             while await !bluetoothd.tree.isConnected(path) {
@@ -201,9 +203,9 @@ package struct RemoteDevice: Sendable {
         throw DiscoveryError(.notFound, "\(address) does not offer the service \(service)")
     }
 
-    /// Checks that what is missing below the device's object was not left out.
+    /// Checks that none of the device's services and characteristics were left out of the tree.
     ///
-    /// - Throws: ``DiscoveryError/Code/exhausted`` if it may have been left out.
+    /// - Throws: ``DiscoveryError/Code/exhausted`` if some were left out.
     func checkParts() async throws(DiscoveryError) {
         let tree = await bluetoothd.tree
         try checkParts(of: tree.path(of: address, on: adapter.name), in: tree)

@@ -2,7 +2,7 @@
 struct AnnouncedFiles {
     /// Each file with the offset from which the peer sends it; nil if the peer sends no data of it.
     private(set) var waiting: [(entry: FileEntry, start: UInt64?)] = []
-    /// The number in the offer of the first of these files.
+    /// The first of these files has this number in the offer.
     private(set) var firstIndex = 0
     private let offer: FileFrame.Offer
     private var files: UInt64 = 0
@@ -13,7 +13,9 @@ struct AnnouncedFiles {
 
     var first: (entry: FileEntry, start: UInt64?)? { waiting.first }
 
-    /// Counts a file, and returns its number. Throws if it is not part of what was offered.
+    /// Counts a file, and returns its number. Throws if more files or bytes are announced than were
+    /// offered, if a single file has another size than was offered, or if too many files are
+    /// waiting.
     mutating func count(_ entry: FileEntry) throws(FileViolation) -> Int {
         guard waiting.count < FileFrame.mostAnnounced else {
             throw FileViolation("too many files at once")
@@ -50,7 +52,7 @@ struct AnnouncedFiles {
         while let first, first.start == nil { removeFirst() }
     }
 
-    /// How many bytes of these files are still to be written if the first file has not begun, with
+    /// How many bytes of these files are still to be written if the first file has not begun, plus
     /// ``SpaceReservation/block`` for each file that does not exist yet.
     var unwritten: UInt64 { Self.unwritten(of: waiting[...]) }
     /// The same without the first file.

@@ -14,8 +14,9 @@ struct CompleteFiles {
 
     /// The most files that become durable together.
     private static let most = 256
-    /// So many files become durable when the file system is synchronized, and need not stay open.
-    static let mostOpen = 8
+    /// For this many files or more, the whole file system is synchronized instead of each file, so
+    /// the files need not stay open.
+    static let manyFiles = 8
     /// How many calls of ``tick()`` a file waits for others.
     private static let ticksToWait = 4
 
@@ -25,7 +26,7 @@ struct CompleteFiles {
 
     mutating func append(_ file: PartialFile, _ index: Int) {
         files.append(File(entry: file.entry, index: index, descriptor: file.descriptor))
-        if files.count >= Self.mostOpen {
+        if files.count >= Self.manyFiles {
             for position in files.indices { files[position].descriptor = nil }
         }
     }

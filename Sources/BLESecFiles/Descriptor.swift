@@ -56,8 +56,8 @@ final class Descriptor: Sendable {
         return Descriptor(number)
     }
 
-    /// Opens a folder, and makes it first if it does not exist. Its owner may use a new folder,
-    /// whatever the process's file mode creation mask (`umask`) says.
+    /// Opens a folder, and makes it first if it does not exist. A new folder's owner may always use
+    /// it, whatever the process's file mode creation mask (`umask`) says.
     func folder(_ name: String, mode: mode_t) throws(FileFailure) -> Descriptor {
         var attempts = 100
         while true {
@@ -86,7 +86,7 @@ final class Descriptor: Sendable {
         return unsafe fstat(number, &status) == 0 ? status : nil
     }
 
-    /// Whether this is the file or folder with this status.
+    /// Whether `other` is a status of this file or folder.
     func isSame(as other: stat?) -> Bool {
         guard let status, let other else { return false }
         return status.st_dev == other.st_dev && status.st_ino == other.st_ino
@@ -102,7 +102,7 @@ final class Descriptor: Sendable {
         unsafe unlinkat(number, name, isFolder ? AT_REMOVEDIR : 0)
     }
 
-    /// Removes a file in this folder, or a folder in it with all that is in that.
+    /// Removes the entry with this name: a file, or a folder with all its contents.
     func removeAll(_ name: String) {
         guard status(of: name)?.isFolder == true else { return remove(name) }
         if let inner = try? open(name, O_RDONLY | O_DIRECTORY), let names = try? inner.names() {
@@ -124,8 +124,8 @@ final class Descriptor: Sendable {
 
     func names() throws(FileFailure) -> [String] { try allNames().names }
 
-    /// The names that are UTF-8 and begin with `prefix`, in no order. Names that do not begin with
-    /// it take little time.
+    /// The names that are UTF-8 and begin with `prefix`, in no particular order. Other names take
+    /// little time.
     func names(withPrefix prefix: String) throws(FileFailure) -> [String] {
         var names: [String] = []
         let prefix = Array(prefix.utf8)
@@ -201,9 +201,9 @@ final class Descriptor: Sendable {
         guard ftruncate(number, Int(length)) == 0 else { throw FileFailure("the file", errno) }
     }
 
-    /// If `isExecutable` is true, permits the file `name` in this folder to be executed by all who
-    /// may read it; otherwise permits this to nobody. Does nothing if the owner's permission is as
-    /// wanted already, or the file system has no such modes.
+    /// Lets everybody who may read the file `name` in this folder execute it if `isExecutable` is
+    /// true, and nobody if it is false. Does nothing if the owner's permission is right already, or
+    /// if the file system has no such modes.
     func setExecutable(_ name: String, _ isExecutable: Bool) {
         guard let file = try? open(name, O_RDONLY), let status = file.status,
             status.isExecutable != isExecutable

@@ -15,50 +15,51 @@ final class FileFolder {
 
     let rules: Rules
     let folder: Descriptor
-    /// The folder with the peer's incomplete files, in `allPartial`. Its name is a hash of the
+    /// The folder with the peer's incomplete files, in `allPeersFolder`. Its name is a hash of the
     /// peer's key.
-    let partial: Descriptor
+    let peerFolder: Descriptor
     /// The folder with the incomplete files of all peers.
-    private let allPartial: Descriptor
+    private let allPeersFolder: Descriptor
 
     var notes: StoredNotes {
-        StoredNotes(folder: folder, partial: partial, allowsHidden: rules.allowsHidden)
+        StoredNotes(folder: folder, peerFolder: peerFolder, allowsHidden: rules.allowsHidden)
     }
 
     /// How long incomplete files, and notes about stored ones, are kept after their last change.
     static let lifetime = Duration.seconds(7 * 86_400)
-    /// How often a process removes what is older.
+    /// How often a process removes older incomplete files and notes.
     private static let cleaningInterval: Duration = .seconds(600)
-    /// When this process last did that, by the path of the folder.
+    /// When this process last removed them, by the path of the folder.
     private static let lastCleaning = Locked<[String: ContinuousClock.Instant]>([:])
 
     init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
         self.rules = rules
         folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
         for _ in 0..<Self.attempts {
-            let allPartial = try Self.privateFolder(FileName.partialFolder, in: folder, path)
+            let allPeersFolder = try Self.privateFolder(FileName.partialFolder, in: folder, path)
             // Another transfer may be removing the empty folder at this moment.
-            guard try allPartial.lockShared(), allPartial.hasPath else {
-                // A blocking wait is right here: the removal takes only a few system calls, and
-                // this thread has nothing else to do.
+            guard try allPeersFolder.lockShared(), allPeersFolder.hasPath else {
+                // A blocking wait of 10 ms is right here: the removal takes only a few system calls,
+                // and this thread has nothing else to do.
                 usleep(10_000)
                 continue
             }
-            guard try Self.checkIsPrivate(allPartial, path) else { break }
-            self.allPartial = allPartial
-            partial = try Self.privateFolder(
-                HeldName.ofPeer(peer), in: allPartial, "\(path)/\(FileName.partialFolder)")
-            guard try Self.checkIsPrivate(partial, path) else { break }
+            guard try Self.checkIsPrivate(allPeersFolder, path) else { break }
+            self.allPeersFolder = allPeersFolder
+            peerFolder = try Self.privateFolder(
+                HeldName.ofPeer(peer), in: allPeersFolder, "\(path)/\(FileName.partialFolder)")
+            guard try Self.checkIsPrivate(peerFolder, path) else { break }
             removeOldIfDue(path)
             return
         }
         throw FileFailure(.cannotWrite, "\(path)/\(FileName.partialFolder) is in use")
     }
 
+    /// How many times, at most, a folder is opened while another transfer may be removing it.
     private static let attempts = 200
 
-    /// Opens or makes a folder that only this user may enter. An error names its path: `path` is
-    /// that of `parent`.
+    /// Opens or makes a folder that only this user may enter. `path` is the path of `parent`; an
+    /// error names it.
     private static func privateFolder(
         _ name: String, in parent: Descriptor, _ path: String
     ) throws(FileFailure) -> Descriptor {
@@ -69,9 +70,10 @@ final class FileFolder {
         }
     }
 
-    /// Throws if other users may change a folder of incomplete files. They could redirect or replace
-    /// the files. Where others may change the receiving folder, they can also give a folder of
-    /// this user's the name of such a folder. Returns false if the folder is gone.
+    /// Throws if a folder of incomplete files belongs to another user, or if other users may change
+    /// it: they could redirect or replace the files. It is not enough that this user owns the
+    /// folder: users who may change the receiving folder can put another folder of this user in its
+    /// place. Returns false if the folder is gone.
     private static func checkIsPrivate(
         _ folder: Descriptor, _ path: String
     ) throws(FileFailure) -> Bool {
@@ -90,8 +92,8 @@ final class FileFolder {
         return true
     }
 
-    /// Whether the file system of a folder keeps modes; some, such as exFAT, give all files the same
-    /// one. Makes a file, and reads its mode from the descriptor, so that nobody can replace the
+    /// Whether the file system of a folder keeps modes; some, such as exFAT, give all files one
+    /// mode. Makes a file, and reads its mode from the descriptor, so that nobody can replace the
     /// file in between.
     private static func keepsModes(_ folder: Descriptor) -> Bool {
         let name = "mode-" + HeldName.hex((0..<16).map { _ in UInt8.random(in: 0...255) })
@@ -102,32 +104,31 @@ final class FileFolder {
         return file.status.map { $0.st_mode & 0o077 == 0 } ?? true
     }
 
-    /// Removes the notes about the stored offers with these ids, and then what ``removeEmpty()``
-    /// removes.
+    /// Removes the notes about the stored offers with these ids, and calls ``removeEmpty()``.
     func forget(_ ids: Set<[UInt8]>) {
         for id in ids { notes.remove(id) }
         removeEmpty()
     }
 
-    /// Removes the folders of incomplete files that are empty, those of other peers too, if no
-    /// other transfer uses any of them. After this call, the object is not used any more.
+    /// Removes the empty folders of incomplete files, also those of other peers. Removes nothing
+    /// while another transfer uses any of them. After this call, the object is not used any more.
     func removeEmpty() {
         // A transfer that makes or uses a peer's folder has a shared lock.
-        if (try? allPartial.lock()) == true {
-            for peer in (try? allPartial.names()) ?? [] where HeldName.isOfPeer(peer) {
-                allPartial.remove(peer, isFolder: true)
+        if (try? allPeersFolder.lock()) == true {
+            for peer in (try? allPeersFolder.names()) ?? [] where HeldName.isOfPeer(peer) {
+                allPeersFolder.remove(peer, isFolder: true)
             }
             folder.remove(FileName.partialFolder, isFolder: true)
         }
         // If the locks lasted longer, two transfers that end at once could keep each other from
         // removing the folders.
-        allPartial.unlock()
+        allPeersFolder.unlock()
     }
 
     /// Opens the folder with what is held of an offer, and locks it for one transfer.
     func open(_ offer: FileFrame.Offer) throws(FileFailure) -> Descriptor {
         for _ in 0..<Self.attempts {
-            let held = try partial.folder(HeldName.ofOffer(offer), mode: 0o700)
+            let held = try peerFolder.folder(HeldName.ofOffer(offer), mode: 0o700)
             guard try held.lock() else {
                 throw FileFailure(.isActive, "\(offer.name) is being received already")
             }
@@ -137,17 +138,17 @@ final class FileFolder {
     }
 
     /// Removes the folder of an offer with all that is in it.
-    func remove(_ offer: FileFrame.Offer) { partial.removeAll(HeldName.ofOffer(offer)) }
+    func remove(_ offer: FileFrame.Offer) { peerFolder.removeAll(HeldName.ofOffer(offer)) }
 
-    /// Removes `held`, the folder of an offer, if nothing is in it but an empty tree.
+    /// Removes `held`, the folder of an offer, if it contains nothing, or only an empty tree.
     func removeIfEmpty(_ offer: FileFrame.Offer, _ held: Descriptor) {
         held.remove(HeldName.tree, isFolder: true)
         // The folder stays locked until it is removed, so that no other transfer begins to use it.
-        // If it is removed already, its name may be that of another transfer's folder by now.
-        if held.hasPath { partial.remove(HeldName.ofOffer(offer), isFolder: true) }
+        // If it is removed already, another transfer's folder may have its name by now.
+        if held.hasPath { peerFolder.remove(HeldName.ofOffer(offer), isFolder: true) }
     }
 
-    /// Calls ``removeOld(at:)``, unless this process did that a short time ago, because each call
+    /// Calls ``removeOld(at:)``, but at most once in each ``cleaningInterval``, because a call
     /// takes time in proportion to what is held.
     private func removeOldIfDue(_ path: String) {
         let isDue = Self.lastCleaning.withLock { times in
@@ -167,9 +168,9 @@ final class FileFolder {
     /// ``lifetime`` before `now`, a time since 1970. Keeps what another transfer uses.
     func removeOld(at now: Duration) {
         let limit = now - Self.lifetime
-        guard let peers = try? allPartial.names() else { return }
+        guard let peers = try? allPeersFolder.names() else { return }
         for peer in peers where HeldName.isOfPeer(peer) {
-            guard let folder = try? allPartial.open(peer, O_RDONLY | O_DIRECTORY),
+            guard let folder = try? allPeersFolder.open(peer, O_RDONLY | O_DIRECTORY),
                 let names = try? folder.names()
             else { continue }
             for name in names where HeldName.isOfOfferOrNote(name) {

@@ -104,7 +104,7 @@ public enum FileProblem: UInt8, Sendable, Hashable, CaseIterable {
     case other = 9
 }
 
-/// What a peer did against the rules for a stream of files (`docs/wire-format.md`, "Files").
+/// How a peer broke the rules for a stream of files (`docs/wire-format.md`, "Files").
 struct FileViolation: Error, Equatable {
     var what: String
     init(_ what: String) { self.what = what }
@@ -144,6 +144,7 @@ extension FileFrame {
     /// Appends the frame: its type, the length of its body, and the body.
     func append(to bytes: inout [UInt8]) {
         if case .data(let data) = self {
+            // The type has 1 byte, and the length has at most 8.
             bytes.reserveCapacity(bytes.count + data.count + 9)
             Self.appendHeader(.data, data.count, to: &bytes)
             bytes += data
@@ -317,6 +318,7 @@ struct FileFrameReader: Sendable {
             throw FileViolation("a frame of type \(kept[head]), which does not belong here")
         }
         guard kept.count - head >= 2 else { return nil }
+        // The two highest bits of a number say whether it has 1, 2, 4 or 8 bytes.
         let lengthSize = 1 << Int(kept[head + 1] >> 6)
         guard kept.count - head >= 1 + lengthSize else { return nil }
         var position = head + 1

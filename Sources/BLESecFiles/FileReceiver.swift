@@ -1,5 +1,5 @@
-/// The receiver's end of a stream of files. It reads no stream; its owner passes it the peer's
-/// bytes, and sends what the calls return. Used on one thread.
+/// The receiver's end of a stream of files. It does not use the stream: its owner passes the peer's
+/// bytes to ``receive(_:)``, and sends what the calls return. Used on one thread.
 final class FileReceiver {
     /// The progress of the transfer.
     struct State: Sendable, Equatable {
@@ -37,7 +37,7 @@ final class FileReceiver {
         }
     }
 
-    /// Whether everything that was offered is stored.
+    /// Whether everything that was offered is stored; false again after ``forget()``.
     var isDone: Bool { if case .stored = phase { true } else { false } }
     /// Whether an offer waits for ``accept(into:)`` or ``refuse(_:_:)``.
     var hasOffer: Bool { if case .offered = phase { true } else { false } }

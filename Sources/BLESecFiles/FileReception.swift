@@ -24,8 +24,8 @@ final class FileReception {
         case dropping
     }
 
-    /// How many bytes arrive before the peer is told how many have arrived.
-    private static let step: UInt64 = 1 << 20
+    /// After this many further bytes, the peer is told again how many bytes have arrived.
+    private static let reportStep: UInt64 = 1 << 20
     /// How long one call of ``tick()`` hashes, at the most.
     private static let hashingTimePerTick: Duration = .milliseconds(200)
 
@@ -68,7 +68,7 @@ final class FileReception {
         folder.removeEmpty()
     }
 
-    /// How many bytes of the announced files are still to be written, with
+    /// How many bytes of the announced files are still to be written, plus
     /// ``SpaceReservation/block`` for each file that does not exist yet.
     private var unwritten: UInt64 {
         switch current {
@@ -112,11 +112,11 @@ final class FileReception {
         return takeAnswers()
     }
 
-    /// Tells the peer how many bytes have arrived, if they are at least ``step`` more than at the
-    /// last report. If `atOnce` is true, one byte more is enough.
+    /// Tells the peer how many bytes have arrived, if they are at least ``reportStep`` more than at
+    /// the last report. If `atOnce` is true, one byte more is enough.
     private func reportReceived(atOnce: Bool) {
         guard
-            state.received >= reportedReceived + Self.step
+            state.received >= reportedReceived + Self.reportStep
                 || atOnce && state.received > reportedReceived
         else { return }
         reportedReceived = state.received
@@ -228,7 +228,7 @@ final class FileReception {
         FileFailure(.badName, "the name is not allowed")
     }
 
-    /// Ends the files of which no data comes, as soon as all files before them have ended.
+    /// Ends the files for which no data comes, as soon as all files before them have ended.
     private func endFilesWithoutData() {
         if case .notBegun = current { announced.removeWithoutData() }
         reportEnded()

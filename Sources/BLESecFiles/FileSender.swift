@@ -222,8 +222,8 @@ final class FileSender {
         return true
     }
 
-    /// Whether a part of the current file must still be hashed. If so, the sender continues with
-    /// that, and does not wait for the peer.
+    /// Whether a part of the current file must still be hashed. If so, the sender goes on hashing,
+    /// and does not wait for the peer.
     private var hasBacklog: Bool { current.map { $0.hash.count < $0.position } ?? false }
 
     /// Ends a file that the peer has already. If the file has changed since the offer, the peer has

@@ -138,8 +138,8 @@ final class FileSource {
 
     /// The id in the offer, by which a receiver finds what it holds. It is the same for the same
     /// folder at the same path, and for the same file at the same path with the same size and times
-    /// of modification and of status change, also in another process. A program can write other
-    /// bytes and set the first of the times back, but not the second.
+    /// of modification and of status change, also in another process. After writing other bytes, a
+    /// program can set the time of modification back, but not the time of status change.
     private static func identifier(_ path: String, _ version: Version, isFolder: Bool) -> [UInt8] {
         let resolved = unsafe realpath(path, nil)
         defer { unsafe free(resolved) }
@@ -164,7 +164,8 @@ final class FileSource {
             isExecutable: status.isExecutable)
     }
 
-    /// How many names of one folder that are not UTF-8 are reported. The others are counted.
+    /// How many of a folder's names that are not UTF-8 are reported one by one. Of further such
+    /// names, only the number is reported.
     private static let mostInvalidNames = 100
 
     /// A name with `\xNN` for each byte that is not a printable character of ASCII, and for each

@@ -1,7 +1,7 @@
 public import BLESec
 internal import BLESecLocking
 
-/// The transfer of one file, or of a folder with all that is in it, to a peer or from it.
+/// The transfer of one file, or of a folder with all its contents, to a peer or from a peer.
 ///
 /// A transfer outlives lost links. What the receiver has written is not sent again, even if the
 /// process on one side was replaced. The sender continues by itself with a new process of the
@@ -74,7 +74,7 @@ public final class FileTransfer: Sendable {
         var result: Result<String, ChannelError>?
         var failures: [Failure] = []
         var observers: [Int: AsyncStream<Progress>.Continuation] = [:]
-        var lastObserver = 0
+        var lastObserverNumber = 0
         var waiters: [CheckedContinuation<Result<String, ChannelError>, Never>] = []
         var task: Task<Void, Never>?
         var isCancelled = false
@@ -105,13 +105,13 @@ public final class FileTransfer: Sendable {
         AsyncStream(bufferingPolicy: .bufferingNewest(1)) { feed in
             let number = status.withLock { status -> Int in
                 feed.yield(status.progress)
-                status.lastObserver += 1
+                status.lastObserverNumber += 1
                 if status.result == nil {
-                    status.observers[status.lastObserver] = feed
+                    status.observers[status.lastObserverNumber] = feed
                 } else {
                     feed.finish()
                 }
-                return status.lastObserver
+                return status.lastObserverNumber
             }
             feed.onTermination = { [weak self] _ in
                 _ = self?.status.withLock { $0.observers.removeValue(forKey: number) }
@@ -121,13 +121,14 @@ public final class FileTransfer: Sendable {
 
     /// Waits until the receiver has stored everything, and returns the name under which it has
     /// stored it. The sender of an incoming transfer may not know of this yet: before the program
-    /// ends, close the connection with `PeerConnection.close(within:)`, which waits for that.
+    /// ends, close the connection with `PeerConnection.close(within:)`, which waits until the
+    /// sender knows.
     ///
     /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile`,
     ///   according to the ``FileProblem``; `incomplete` when some files of a folder were not
-    ///   stored; `cancelled` after ``cancel()`` on either side, or when the task that waits is
-    ///   cancelled, while the transfer goes on; `sessionLost` for an incoming
-    ///   transfer when the sender's process was replaced before everything was stored;
+    ///   stored; `cancelled` after ``cancel()`` on either side; `cancelled` also when the task that
+    ///   waits is cancelled, but then the transfer goes on; `sessionLost` for an incoming transfer
+    ///   when the sender's process was replaced before everything was stored;
     ///   `streamReset` when the peer gave up without a reason; `protocolViolation`;
     ///   `configuration` over a connection without `Guarantee.exactlyOnce`; the error that closed
     ///   the connection.
@@ -207,8 +208,8 @@ public final class FileTransfer: Sendable {
 
     func end(_ result: Result<String, ChannelError>, _ failures: [Failure] = []) {
         typealias Waiter = CheckedContinuation<Result<String, ChannelError>, Never>
-        typealias Listeners = ([AsyncStream<Progress>.Continuation], [Waiter], Progress)
-        let (observers, waiters, progress) = status.withLock { status -> Listeners in
+        typealias Ending = ([AsyncStream<Progress>.Continuation], [Waiter], Progress)
+        let (observers, waiters, progress) = status.withLock { status -> Ending in
             guard status.result == nil else { return ([], [], status.progress) }
             status.result = result
             status.failures = failures
@@ -256,12 +257,14 @@ struct RateMeter: Sendable {
         // What the receiver had before was not transferred, and does not count for the rate.
         self.held = max(self.held, held)
         let bytes = bytes - min(bytes, self.held)
+        // Less than 100 ms after the last sample, only the bytes of that sample are updated.
         if let last = samples.last, now - last.time < .milliseconds(100) {
             samples[samples.count - 1].bytes = bytes
         } else {
             samples.append((now, bytes))
         }
         while samples.count > 2, now - samples[0].time > Self.span { samples.removeFirst() }
+        // Over less than 200 ms, a rate would say little.
         guard let first = samples.first, now - first.time >= .milliseconds(200) else {
             return (nil, nil)
         }

@@ -1,7 +1,7 @@
 internal import BLESecPrimitives
 
 /// The names in `.blesec-partial`, the folder with what is held of offers. They are hashes, so they
-/// have nothing of a peer's names, and fit every file system.
+/// contain nothing of a peer's names, and are allowed on every file system.
 enum HeldName {
     /// The name of the folder with all that is held of a peer's offers.
     static func ofPeer(_ key: [UInt8]) -> String { hash(key) }

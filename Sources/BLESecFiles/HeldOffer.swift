@@ -19,7 +19,7 @@ final class HeldOffer {
 
     /// For this many files or folders or more, the whole file system is synchronized instead of
     /// each of them.
-    private static let manyFiles = CompleteFiles.mostOpen
+    private static let manyFiles = CompleteFiles.manyFiles
 
     /// Reserves the space for the offer. `descriptor` is the offer's folder.
     init(

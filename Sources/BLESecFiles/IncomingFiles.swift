@@ -17,8 +17,8 @@ struct IncomingFiles: Sendable {
     let peer: [UInt8]
     /// The id of the offer.
     let id: [UInt8]
-    /// Decides about the note about the stored offer; nil if the note is removed as soon as the
-    /// sender knows that everything is stored.
+    /// Decides whether the note about the stored offer stays; nil if the note is removed as soon as
+    /// the sender knows that everything is stored.
     let session: ReceivingSession?
     /// Called once, when everything is stored, before the sender learns of that. Not called if the
     /// transfer ends earlier.
@@ -199,8 +199,8 @@ struct IncomingFiles: Sendable {
         }
     }
 
-    /// Publishes the progress, and sends the answers. If everything is stored, and `isStored` is
-    /// false, first sets it and calls ``whenStored``.
+    /// Publishes the progress, and sends the answers. If everything is stored and `isStored` is
+    /// still false, first sets `isStored` and calls ``whenStored``.
     private func handle(
         _ outcome: Outcome, _ isStored: inout Bool
     ) async throws(ChannelError) {
@@ -230,7 +230,9 @@ struct IncomingFiles: Sendable {
         // If the wait does not throw, the sender has received the last answer.
         guard (try? await stream.waitUntilTaken()) != nil else { return }
         if let session {
-            guard outcome.isDone, !session.keepsNote(id, in: folder, from: peer) else { return }
+            guard outcome.isDone else { return }
+            let keepsNote = session.recordStored(id, in: folder, from: peer)
+            if keepsNote { return }
         }
         await thread.run { [receiver] in receiver.value.forget() }
     }

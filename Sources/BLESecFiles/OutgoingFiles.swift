@@ -171,8 +171,8 @@ struct OutgoingFiles: Sendable {
         }
     }
 
-    /// Has the thread read the next bytes. The task runs on the connection's loop, because Swift's
-    /// shared threads open descriptors, and end the process if there are none left.
+    /// Lets the thread read the next bytes. The task runs on the connection's loop, because Swift's
+    /// shared threads open descriptors, and end the process if no descriptors are left.
     private func readNext(_ sender: Unshared<FileSender>) -> Task<FileSender.Step, Never> {
         Task(executorPreference: connection.loop) { [thread] in
             await thread.run { sender.value.next() }
@@ -199,7 +199,7 @@ struct OutgoingFiles: Sendable {
                 report(await thread.run { sender.value.state })
                 return await stream.finish()
             case .giveUp:
-                // This error ends the reader, too. What is reported are the failures of the files.
+                // This error ends the reader, too. The transfer reports the failures of the files.
                 throw ChannelError(.fileChanged, "files that the peer has already have changed")
             }
             if Task.isCancelled {

@@ -17,11 +17,11 @@ final class PartialFile {
 
     /// What is known about the bytes before `start`.
     private enum Prefix {
-        /// The hashes of both sides, as soon as they are known, are to be compared.
+        /// The hashes of both sides; nil until known. They are compared when both are known.
         case comparing(own: [UInt8]?, peer: [UInt8]?)
-        /// They are the peer's, or there are none.
+        /// These bytes are the same as the peer's, or there are none.
         case agreed
-        /// They are not the peer's. Data is dropped until the peer begins anew.
+        /// These bytes differ from the peer's. Data is dropped until the peer begins anew.
         case different
     }
 
@@ -36,7 +36,7 @@ final class PartialFile {
     /// How many bytes have not arrived.
     var missing: UInt64 { entry.size - position }
 
-    /// Whether all bytes have arrived, and those that were held are the peer's.
+    /// Whether all bytes have arrived, and those that were held are the same as the peer's.
     var isComplete: Bool { if case .agreed = prefix { missing == 0 } else { false } }
 
     // MARK: - Data
@@ -87,8 +87,9 @@ final class PartialFile {
         return true
     }
 
-    /// Compares the two hashes of what was held, and returns whether they are the same; nil unless
-    /// both are known and not yet compared. If they differ, removes all bytes of the file.
+    /// Compares the two hashes of what was held, and returns whether they are the same; nil if one
+    /// is not known yet, if they were compared before, or if nothing was held. If they differ,
+    /// removes all bytes of the file.
     func comparePrefixes() throws(FileFailure) -> Bool? {
         guard case .comparing(let own?, let peer?) = prefix else { return nil }
         guard own == peer else {

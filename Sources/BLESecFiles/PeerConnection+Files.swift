@@ -68,7 +68,7 @@ extension PeerConnection {
 
     private nonisolated func nextFileOffer(_ session: ReceivingSession?) async -> FileOffer? {
         while let stream = await acceptStream(labelled: FileFrame.label) {
-            // In another class, files could go before what the program sends in that class.
+            // With another priority, a peer's files could delay its messages and other streams.
             guard stream.priority == .bulk else {
                 await stream.giveUp(.violation)
                 continue

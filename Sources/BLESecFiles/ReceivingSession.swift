@@ -14,7 +14,8 @@ package final class ReceivingSession: Sendable {
     private struct State {
         /// The ids of the offers that are not stored, or whose sender does not know that yet.
         var missing: Set<[UInt8]> = []
-        /// Whether something was not sent that is not in `missing`.
+        /// Whether something is missing that `missing` does not list, because the offer did not
+        /// arrive or the list was full.
         var isIncomplete = false
         /// The ids of the offers that are stored, and whose sender knows that.
         var stored: [Place: Set<[UInt8]>] = [:]
@@ -42,9 +43,9 @@ package final class ReceivingSession: Sendable {
     /// Records that an offer has not arrived, for example because the sender was ended.
     func noteOfferGivenUp() { state.withLock { $0.isIncomplete = true } }
 
-    /// Records that the sender knows that this offer is stored. Returns false if its note is not
-    /// kept, because there are too many.
-    func keepsNote(_ id: [UInt8], in folder: String, from peer: [UInt8]) -> Bool {
+    /// Records that the sender knows that this offer is stored, and returns whether the offer's
+    /// note is kept. The note is not kept if there are too many.
+    func recordStored(_ id: [UInt8], in folder: String, from peer: [UInt8]) -> Bool {
         state.withLock { state in
             state.missing.remove(id)
             guard state.stored.values.reduce(0, { $0 + $1.count }) < Self.mostNotes else {

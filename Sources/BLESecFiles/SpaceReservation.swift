@@ -9,7 +9,7 @@ internal import CBLESecLinux
 final class SpaceReservation {
     /// Whether more space was refused.
     private(set) var hasRefused = false
-    /// Returns how many bytes of the announced files are still to be written, with ``block`` for
+    /// Returns how many bytes of the announced files are still to be written, plus ``block`` for
     /// each file that does not exist yet.
     var unwritten: () -> UInt64 = { 0 }
 
@@ -21,7 +21,7 @@ final class SpaceReservation {
     /// How long after a refusal the room is not measured again.
     private static let pause: Duration = .milliseconds(250)
 
-    /// The bytes that a transfer may take in all, and the folder with what has arrived of it.
+    /// How many bytes a transfer may take in all, and its offer's folder.
     private struct Entry {
         var bytes: UInt64
         let held: Descriptor
@@ -32,7 +32,7 @@ final class SpaceReservation {
     private static let all = Locked<[String: Entry]>([:])
 
     /// The folder that receives files, and in it the folder with the peer's incomplete files.
-    private let folder, partial: Descriptor
+    private let folder, peerFolder: Descriptor
     /// How many bytes the peer's incomplete files may take.
     private let quota: UInt64
     /// The offer's folder, and its name.
@@ -52,13 +52,16 @@ final class SpaceReservation {
     private var exhaustedUntil: ContinuousClock.Instant?
 
     /// Reserves the greater of what is offered and what is held already in `held`, the offer's
-    /// folder, if there is enough besides the space that all other transfers of this process may
-    /// take. If the quota has too little room for what is held, but enough for the offer, first
-    /// removes what is held.
+    /// folder. If the quota has too little room for what is held, but enough for the offer, first
+    /// removes what is held. Throws if the space does not fit into the quota together with the
+    /// peer's other offers, or onto the disk together with what the other transfers of this process
+    /// may take.
     init(
-        _ offer: FileFrame.Offer, held: Descriptor, of peer: FileFolder
+        _ offer: FileFrame.Offer, held: Descriptor, of fileFolder: FileFolder
     ) throws(FileFailure) {
-        (folder, partial, quota) = (peer.folder, peer.partial, peer.rules.quota)
+        (folder, peerFolder, quota) = (
+            fileFolder.folder, fileFolder.peerFolder, fileFolder.rules.quota
+        )
         // A separate descriptor: if the reservation kept `held` open, the transfer's lock would
         // last as long as the reservation.
         self.held = try held.open(".", O_RDONLY | O_DIRECTORY)
@@ -144,6 +147,7 @@ final class SpaceReservation {
     private func grow(to least: UInt64) throws(FileFailure) {
         guard granted < least else { return }
         let old = granted
+        // Half of the growth so far is added, so that the room is measured less and less often.
         var wanted = least
         wanted.add(max(64 * Self.block, least.subtracting(initiallyGranted) / 2))
         // The space is reserved before the room is measured, so that each of two transfers that
@@ -178,8 +182,9 @@ final class SpaceReservation {
     private func room() throws(FileFailure) -> (inQuota: UInt64, onDisk: UInt64) {
         let all = Self.all.withLock { $0 }
         var otherOffers: UInt64 = 0
-        for other in try partial.names(withPrefix: HeldName.offerPrefix) where other != heldName {
-            guard let folder = try? partial.open(other, O_RDONLY | O_DIRECTORY) else { continue }
+        for other in try peerFolder.names(withPrefix: HeldName.offerPrefix)
+        where other != heldName {
+            guard let folder = try? peerFolder.open(other, O_RDONLY | O_DIRECTORY) else { continue }
             otherOffers.add(max(Self.size(of: folder), all[Self.key(of: folder)]?.bytes ?? 0))
         }
         var onDisk = folder.freeSpace.subtracting(Self.leastFree)
@@ -196,7 +201,7 @@ final class SpaceReservation {
         folder.status.map { "\($0.st_dev) \($0.st_ino)" } ?? ""
     }
 
-    /// The bytes of all files in a folder and below it, with ``block`` for each file and folder.
+    /// The bytes of all files in a folder and below it, plus ``block`` for each file and folder.
     private static func size(of folder: Descriptor, depth: Int = 0) -> UInt64 {
         guard depth <= FileName.mostParts + 3, let names = try? folder.names(withPrefix: "") else {
             return 0

@@ -7,13 +7,13 @@ struct StoredNotes {
     /// The folder that receives files.
     let folder: Descriptor
     /// The folder with the peer's incomplete files, and with these notes.
-    let partial: Descriptor
+    let peerFolder: Descriptor
     let allowsHidden: Bool
 
-    /// The name under which an offer was stored before; nil unless the same file or folder still
-    /// has that name, and is as it was stored.
+    /// The name under which an offer was stored before. Nil if there is no note about the offer, or
+    /// if the stored file or folder no longer has this name or was changed.
     func storedName(_ offer: FileFrame.Offer) -> String? {
-        guard let note = try? partial.open(HeldName.ofNote(offer.id), O_RDONLY),
+        guard let note = try? peerFolder.open(HeldName.ofNote(offer.id), O_RDONLY),
             let bytes = try? note.read(at: 0, atMost: 4_096)
         else { return nil }
         let parts = String(decoding: bytes, as: UTF8.self).split(
@@ -33,19 +33,19 @@ struct StoredNotes {
     ) throws(FileFailure) {
         let text = [Self.summary(offer), attributes.text, finalName].joined(separator: "\n")
         let temporary = HeldName.ofNewNote(offer.id)
-        partial.remove(temporary)
-        let note = try partial.open(temporary, O_WRONLY | O_CREAT | O_EXCL, mode: 0o600)
+        peerFolder.remove(temporary)
+        let note = try peerFolder.open(temporary, O_WRONLY | O_CREAT | O_EXCL, mode: 0o600)
         try note.write(Array(text.utf8), at: 0)
         try note.synchronize()
-        try partial.rename(temporary, to: partial, HeldName.ofNote(offer.id))
-        try partial.synchronize()
+        try peerFolder.rename(temporary, to: peerFolder, HeldName.ofNote(offer.id))
+        try peerFolder.synchronize()
     }
 
     /// Removes the note about the stored offer with this id.
-    func remove(_ id: [UInt8]) { partial.remove(HeldName.ofNote(id)) }
+    func remove(_ id: [UInt8]) { peerFolder.remove(HeldName.ofNote(id)) }
 
-    /// What a note records of the offer: a hash of all that it announces, since the peer chooses
-    /// the version.
+    /// What a note records of the offer: a hash of all that the offer announces. The version alone
+    /// is not enough, because the peer chooses it.
     private static func summary(_ offer: FileFrame.Offer) -> String {
         let kind = offer.isFolder ? "folder" : "file"
         let text = "\(kind) \(offer.files) \(offer.bytes) \(offer.name)"

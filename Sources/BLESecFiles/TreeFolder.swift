@@ -67,7 +67,7 @@ final class TreeFolder {
     /// Makes a folder, and those above it.
     func makeFolder(_ path: String, _ parts: [String]) throws(FileFailure) {
         let hash = Self.hash(path)
-        // A sender could name the same folder again and again.
+        // A sender may repeat a folder, which then has no effect.
         guard !folders.contains(hash) else { return }
         try addFoldersAbove(path, parts)
         try addFolder(hash)
@@ -104,7 +104,7 @@ final class TreeFolder {
         if !isFresh, let status { inodes.insert(status.st_ino) }
     }
 
-    /// Removes what an earlier version of the tree has left, unless it belongs to this version too.
+    /// Removes what an earlier version of the tree has left and this version does not contain.
     func removeOthers() throws(FileFailure) { if !isFresh { try removeOthers(folder, "") } }
 
     private func removeOthers(_ folder: Descriptor, _ prefix: String) throws(FileFailure) {

@@ -1,14 +1,14 @@
 /// The address of a Bluetooth device: six bytes.
 ///
-/// On LE it is complete only with its ``AddressType``. It authenticates nobody: addresses can be
-/// forged, and they change.
+/// On LE, an address is complete only with its ``AddressType``. An address authenticates nobody: it
+/// can be forged, and it may change.
 public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
     /// The address as a 48-bit big-endian number.
     private let value: UInt64
 
     /// Makes an address of six bytes in the order in which they are written.
     ///
-    /// - Returns: nil unless there are six.
+    /// - Returns: nil if there are not exactly six.
     public init?(bytes: [UInt8]) {
         guard bytes.count == 6 else { return nil }
         value = bytes.reduce(0) { $0 << 8 | UInt64($1) }

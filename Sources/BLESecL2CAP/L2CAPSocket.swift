@@ -55,7 +55,7 @@ package enum L2CAPSocket {
         }
     }
 
-    /// Enlarges the socket's buffers; an accepted socket does not inherit their sizes.
+    /// Enlarges the socket's buffers; an accepted socket does not inherit its listener's sizes.
     static func setBuffers(_ descriptor: Int32) throws(SystemError) {
         try Socket.setOption(descriptor, SOL_SOCKET, SO_SNDBUF, to: bufferSize)
         try Socket.setOption(descriptor, SOL_SOCKET, SO_RCVBUF, to: bufferSize)

@@ -2,7 +2,7 @@
 enum PHYAnswer: Equatable {
     /// The answer.
     case phys(LinkPHYs)
-    /// The adapter has rejected the command.
+    /// The adapter has rejected the command, or its answer has no known PHYs.
     case refused
     /// The event answers another command, or is not valid.
     case other
@@ -15,11 +15,12 @@ enum PHYAnswer: Equatable {
         [1, 0x30, 0x20, 2, UInt8(truncatingIfNeeded: handle), UInt8(handle >> 8)]
     }
 
-    /// Reads an event packet. It may answer a command of another process, because the kernel passes
-    /// an adapter's events to the sockets of all processes.
+    /// Reads an event packet. The event may answer a command of another process, because the kernel
+    /// passes an adapter's events to the sockets of all processes.
     init(_ packet: ArraySlice<UInt8>, to handle: UInt16) {
         let bytes = Array(packet)
         let handleBytes = [UInt8(truncatingIfNeeded: handle), UInt8(handle >> 8)]
+        // The packet type 4 is an event; the event's code follows.
         guard bytes.count >= 7, bytes[0] == 4 else {
             self = .other
             return

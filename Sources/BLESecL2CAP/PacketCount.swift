@@ -2,8 +2,9 @@ package import BLESecLinks
 
 /// The ACL packets between this machine and an adapter since the adapter appeared.
 package struct PacketCount: Sendable, Hashable {
-    /// The largest payload of one packet, in bytes. On an adapter for LE and BR/EDR it is that of a
-    /// BR/EDR packet; an adapter with separate buffers for LE may have another size for LE packets.
+    /// The largest payload of one packet, in bytes. On an adapter for LE and BR/EDR, this is the
+    /// size for BR/EDR packets; if the adapter has separate buffers for LE, the size for LE packets
+    /// may differ.
     package var maximumPayload: UInt16 = 0
     /// Packets passed to the adapter.
     package var sent: UInt32 = 0

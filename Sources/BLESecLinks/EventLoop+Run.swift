@@ -19,8 +19,8 @@ extension EventLoop {
     }
 
     /// Calls `work.runDeferred()` at the end of this turn, before the loop fires its timers and
-    /// checks its descriptors; if a handler of those calls this function, at the end of the next
-    /// turn. Called on the loop's thread.
+    /// checks its descriptors. If the handler of a timer or descriptor calls this function, the
+    /// work runs at the end of the next turn. Called on the loop's thread.
     package func runAtEndOfTurn(_ work: any DeferredWork) {
         assertCurrent()
         endOfTurn.append(work)
@@ -186,6 +186,7 @@ extension EventLoop {
         }
     }
 
+    /// How long the loop may wait in the kernel; -1 if it needs no timeout.
     private func nanosecondsToNextTimer() -> Int64 {
         guard let next = timers.earliest else { return -1 }
         // A manual clock does not move by itself: its source moves it, and then wakes the loop. So

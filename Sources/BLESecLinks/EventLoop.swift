@@ -68,6 +68,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     var sources = SourceTable()
     lazy var packetSpace = PacketSpace()
     var idleWaiters: [CheckedContinuation<Void, Never>] = []
+    /// The stored value of ``isShutDown``.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif

@@ -41,7 +41,8 @@ extension LinkListener {
     /// - Parameters:
     ///   - loop: the listener's loop.
     ///   - linkLoop: chooses a link's loop when the peer has come; nil means the listener's loop.
-    ///   - report: gets the first of several failures in a row to accept a peer.
+    ///   - report: called when a peer could not be accepted; of several such failures in a row,
+    ///     only for the first.
     package func acceptAll(
         on loop: EventLoop, linkLoop: (@Sendable () -> EventLoop)? = nil,
         reporting report: (LinkError) async -> Void = { _ in }, _ take: (any Link) async -> Void

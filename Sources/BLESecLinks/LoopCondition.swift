@@ -18,9 +18,10 @@ package enum LoopEvent: UInt8, Sendable {
 
 /// Tasks that wait for an event on a loop; each task waits for one kind of event.
 ///
-/// A woken task must check again whether it can continue, since other tasks may run first. If only
-/// some of the tasks can continue, they wait with numbers, and a wake-up has a bound: otherwise each
-/// of many tasks would be resumed for each message. A `LoopCondition` is used by actors of one loop.
+/// A woken task must check again whether it can continue, since other tasks may run first. If an
+/// event lets only some of its tasks continue, they wait with numbers, and only the tasks up to a
+/// number are woken: otherwise each message would resume all of them. A `LoopCondition` is used by
+/// actors of one loop.
 ///
 /// The continuations are unchecked, because a checked one costs an allocation for each message.
 /// Each waiter is resumed exactly once, by the code that removes it from the list.

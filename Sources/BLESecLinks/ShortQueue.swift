@@ -8,7 +8,8 @@ package enum ShortQueue {
     /// The payload in bytes that a link takes into its short queue for SDUs of up to `maximumSDU`
     /// bytes: a number of whole SDUs.
     ///
-    /// It is at least two SDUs, so that the program can make the next SDU while one is being sent.
+    /// The result is at least two SDUs, so that the program can make the next SDU while one is
+    /// being sent.
     package static func capacity(maximumSDU: Int) -> Int {
         let total = (payload + maximumSDU - 1) / maximumSDU
         let inLink = max(2, total - 1)

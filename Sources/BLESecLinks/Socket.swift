@@ -205,13 +205,13 @@ package enum Socket {
     /// `spill`. Returns the packet's length, 0 at the end, and -EMSGSIZE for a packet that is too
     /// large for both.
     ///
-    /// - Parameter isBluetooth: whether the kernel counts only the bytes of the first packet that
-    ///   waits, which may be an empty one.
+    /// - Parameter isBluetooth: whether this is a Bluetooth socket. There the kernel's number of
+    ///   waiting bytes (`FIONREAD`) covers only the first waiting packet, which may be empty.
     static func receivePacket(
         _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: inout PacketSpill,
         _ space: PacketSpace, isBluetooth: Bool
     ) -> Int {
-        let leastAtEnd = isBluetooth ? leastAtEndOfBluetooth : 1
+        let leastEmptyPacketsAtEnd = isBluetooth ? leastEmptyPacketsAtBluetoothEnd : 1
         // An empty packet looks like the end, but more may follow it. At the end, each call receives
         // nothing.
         var emptyPackets = 0
@@ -219,20 +219,24 @@ package enum Socket {
             let count = receiveAnyPacket(descriptor, into: &buffer, spill: &spill, space)
             guard count == 0 else { return count }
             emptyPackets += 1
-            let isOver = canReceiveNoMore(descriptor)
-            if isOver, emptyPackets >= leastAtEnd, blesec_input_queue(descriptor) <= 0 { return 0 }
-            if !isOver, emptyPackets >= mostEmptyPackets { return -Int(EAGAIN) }
+            let isPeerDone = peerCanSendNoMore(descriptor)
+            if isPeerDone, emptyPackets >= leastEmptyPacketsAtEnd,
+                blesec_input_queue(descriptor) <= 0
+            {
+                return 0
+            }
+            if !isPeerDone, emptyPackets >= mostEmptyPackets { return -Int(EAGAIN) }
         }
     }
 
-    /// How many empty packets in a row are the end of a Bluetooth link, if the peer can send nothing
-    /// more.
-    private static let leastAtEndOfBluetooth = 4
+    /// If the peer can send nothing more, this many empty packets in a row count as the end of a
+    /// Bluetooth link.
+    private static let leastEmptyPacketsAtBluetoothEnd = 4
     /// The most empty packets that one call reads while the peer can send more.
     private static let mostEmptyPackets = 16
 
     /// Whether the peer can send nothing more. What it has sent may still wait to be received.
-    private static func canReceiveNoMore(_ descriptor: Int32) -> Bool {
+    private static func peerCanSendNoMore(_ descriptor: Int32) -> Bool {
         // POLLRDHUP, which Swift cannot import, is the same bit.
         let events = Int16(EPOLLRDHUP.rawValue)
         var entry = pollfd(fd: descriptor, events: events, revents: 0)
@@ -273,8 +277,8 @@ package enum Socket {
         }
     }
 
-    /// Lets the peer's sends fail, for a Unix socket; a TCP peer does not notice it. A failure means
-    /// that the connection is over, and is ignored.
+    /// Makes the peer's sends fail on a Unix socket; a TCP peer notices nothing. An error of the
+    /// call is ignored, because it means that the connection is over.
     package static func shutdownRead(_ descriptor: Int32) {
         _ = shutdown(descriptor, Int32(SHUT_RD))
     }

@@ -7,6 +7,7 @@ import Glibc
 /// while it checks the file and binds. A process that cannot take the lock can still bind to a free
 /// path, so that another process cannot block such a path by keeping the lock.
 struct UnixPathClaim {
+    /// How many times to try to lock the folder, and the time between two attempts.
     private static let lockAttempts = 50
     private static let lockDelay = Duration.milliseconds(2)
 

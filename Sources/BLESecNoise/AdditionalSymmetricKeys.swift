@@ -3,8 +3,8 @@ public import BLESecPrimitives
 /// Keys for other layers, bound to the handshake: Noise's extension "additional symmetric keys".
 ///
 /// `ask_master = HKDF(ck, zerolen, info = "ask")`, with HKDF as in RFC 5869, is derived at the end
-/// of the handshake. A label's key is `HKDF(ask_master, h ‖ label)`. It reveals neither another
-/// label's key nor the transport keys. A rekey of the transport changes no label's key.
+/// of the handshake. A label's key is `HKDF(ask_master, h ‖ label)`. This key reveals neither
+/// another label's key nor the transport keys. A rekey of the transport changes no label's key.
 public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
     private let master: SecretBytes
     private let handshakeHash: [UInt8]

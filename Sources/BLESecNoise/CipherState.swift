@@ -82,8 +82,8 @@ public struct CipherState: ~Copyable, Sendable {
     /// DecryptWithAd(ad, ciphertext), over `count` bytes of `buffer` from `offset` on, of which the
     /// last 16 are the tag. Without a key the bytes stay unchanged.
     ///
-    /// - Parameter keepingKeyOnFailure: whether the key and the nonce stay unchanged if the message
-    ///   cannot be decrypted, for datagrams; otherwise the key is wiped.
+    /// - Parameter keepingKeyOnFailure: what happens if the message cannot be decrypted. True, for
+    ///   datagrams, keeps the key and the nonce; false wipes the key.
     /// - Throws: `NoiseError.authenticationFailed`, `NoiseError.nonceExhausted`.
     mutating func decryptWithAd(
         _ ad: [UInt8], _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int,

@@ -16,8 +16,8 @@ package enum CarriedEphemeral: Sendable {
 extension HandshakeState {
     /// Alice's side: continues with the ephemeral key that `attempt` has sent.
     ///
-    /// - Throws: `NoiseError.missingKey` unless `attempt` is an initiator's, has sent its first
-    ///   message and has read nothing; and the errors of
+    /// - Throws: `NoiseError.missingKey` if `attempt` does not belong to an initiator that has sent
+    ///   its first message and has read nothing; and the errors of
     ///   `init(protocolName:role:prologue:localStatic:remoteStatic:psks:)`.
     public init(
         fallback name: ProtocolName, after attempt: consuming HandshakeState,

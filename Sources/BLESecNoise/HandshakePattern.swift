@@ -143,11 +143,14 @@ extension HandshakePattern {
     /// static private key, if this pattern uses one, and every pre-shared key.
     ///
     /// A key is proven by a message from `role` whose encryption depends on the key *and* on an
-    /// ephemeral key of the other party. Such a message cannot be a replay. Nor can it be forged
-    /// with a private key that was stolen from the other party; with `ss` alone, it could be. The
-    /// payloads of such messages have source property 2 in Noise §7.7. If the result is false even
-    /// after all messages of the handshake, the first transport message of `role` is the proof,
-    /// except in one-way patterns. For a party with nothing to prove, the result is always true.
+    /// ephemeral key of the other party. Such a message cannot be a replay. An attacker with a
+    /// private key that was stolen from the other party cannot forge it either, but could forge a
+    /// message whose encryption depends on `ss` alone. The payloads of messages that prove a static
+    /// key in this way have source property 2 in Noise §7.7.
+    ///
+    /// If the result is false even after all messages of the handshake, the first transport message
+    /// of `role` is the proof, except in one-way patterns. For a party with nothing to prove, the
+    /// result is always true.
     public func isProven(_ role: Role, after count: Int) -> Bool {
         let product: Token = role == .initiator ? .se : .es
         // True from the start if there is no static key to prove.

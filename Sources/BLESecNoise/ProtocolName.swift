@@ -117,9 +117,9 @@ extension HandshakePattern {
 }
 
 extension ProtocolName {
-    /// Throws unless exactly the keys that `role` needs are given. One exception: a `localStatic`
-    /// that the pattern does not use is ignored. `carried` is the ephemeral key of an earlier
-    /// handshake, which fallback patterns need.
+    /// Throws if a key that `role` needs is missing or wrong, or if a key is given that `role` does
+    /// not need. One exception: a `localStatic` that the pattern does not use is ignored. `carried`
+    /// is the ephemeral key of an earlier handshake, which fallback patterns need.
     func check(
         _ role: Role, localStatic: DHKeyPair?, remoteStatic: [UInt8]?, psks: [PreSharedKey],
         carried: CarriedEphemeral?

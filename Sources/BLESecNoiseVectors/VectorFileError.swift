@@ -3,8 +3,8 @@ internal import BLESecJSON
 /// Why a file's vectors cannot be read.
 package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertible {
     package enum Kind: Sendable, Hashable {
-        /// The file does not exist, or the folder contains no vector file, or one whose name is not
-        /// UTF-8.
+        /// The file does not exist; or the folder contains no vector file, or a vector file whose
+        /// name is not UTF-8.
         case missing
         /// The system denies access to the file.
         case denied

@@ -28,10 +28,11 @@ struct VectorSide {
             (party.staticKey, "static"), (party.ephemeral, "ephemeral"),
             (party.remoteStatic, "remote_static"),
         ] where key != nil { _ = try Self.requireKey(key, role, suffix, name) }
-        // An attempt before a fallback has another key of the responder, or Bob could read it.
-        let isOtherKey = vector.attemptedPattern != nil && role == .initiator
+        // In an attempt before a fallback, the initiator's `remote_static` is not the responder's
+        // key: otherwise the responder could read the attempt.
+        let mayDiffer = vector.attemptedPattern != nil && role == .initiator
         if let remoteStatic = party.remoteStatic, let peerKey = vector[role.peer].staticKey,
-            !isOtherKey,
+            !mayDiffer,
             try pair(peerKey, of: role.peer, "static").publicKey != remoteStatic
         {
             throw VectorFailure(

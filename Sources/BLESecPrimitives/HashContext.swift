@@ -73,7 +73,7 @@ public struct HashContext: ~Copyable, Sendable {
     }
 
     /// Writes HKDF(salt, input key material, info), RFC 5869, to the first `outputCount` bytes of
-    /// `output`, or to all of it without an `outputCount`.
+    /// `output`. If `outputCount` is nil, fills `output`.
     ///
     /// With an empty `info`, and an output of two or three digests, the result is that of Noise's
     /// HKDF (§4.3), with the chaining key as the salt.

@@ -16,7 +16,7 @@ package struct QRCode: Sendable {
         case plainOnLight
     }
 
-    /// The greatest length of a text in bytes, which version 40 can hold.
+    /// The greatest length of a text in bytes: as many as a code of version 40 can hold.
     package static let limit = 2_331
     /// The width, in modules, of the light area that the standard requires around a code.
     package static let quietZone = 4
@@ -47,10 +47,10 @@ package struct QRCode: Sendable {
         0..<size ~= row && 0..<size ~= column && isDark[row * size + column]
     }
 
-    /// The number of a terminal's columns that the code and its quiet zone take.
+    /// How many columns of a terminal the code takes, with its quiet zone.
     package var terminalWidth: Int { size + 2 * Self.quietZone }
 
-    /// The number of a terminal's lines that the code and its quiet zone take.
+    /// How many lines of a terminal the code takes, with its quiet zone.
     package var terminalHeight: Int { (size + 2 * Self.quietZone + 1) / 2 }
 
     /// The lines to write to a terminal, without line ends.

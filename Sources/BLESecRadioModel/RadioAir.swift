@@ -88,13 +88,13 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         _ central: RadioLink, _ peripheral: RadioLink, at start: UInt64
     ) {
         let answerLength = peripheral.unacknowledged?.length ?? 0
-        let left = eventEnd > start ? eventEnd - start : 0
+        let timeLeft = eventEnd > start ? eventEnd - start : 0
         let length = central.unacknowledged?.length ?? 0
         // Each side's unacknowledged packet, or else an empty packet, must fit.
-        guard left >= parameters.exchangeTime(length, answer: answerLength)
+        guard timeLeft >= parameters.exchangeTime(length, answer: answerLength)
         else { return sleepUntilNeeded() }
         let limit = longestPayload(
-            within: left, reserving: parameters.exchangeTime(0, answer: answerLength))
+            within: timeLeft, reserving: parameters.exchangeTime(0, answer: answerLength))
         // After the first exchange, an empty packet is useful only if the peripheral has data to
         // send in answer.
         let isFirst = start + parameters.interval == eventEnd
@@ -110,23 +110,23 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
 
     /// Sends the peripheral's packet, which answers the central's.
     private func sendPeripheralPacket(_ peripheral: RadioLink, at start: UInt64) {
-        let left = eventEnd > start ? eventEnd - start : 0
+        let timeLeft = eventEnd > start ? eventEnd - start : 0
         let overhead = parameters.airTime(0) + RadioParameters.spacing
         let packet = peripheral.transmit(
-            now: start, atMost: longestPayload(within: left, reserving: overhead))
+            now: start, atMost: longestPayload(within: timeLeft, reserving: overhead))
         let isHeard = drawArrival(&wrongInARow.central)
         if isHeard, peripheral.frames.isReady(now: start) { hasMore = true }
         phase = .peripheralPacketEnd(packet, isHeard: isHeard)
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload, in octets, for which there is time. `left` is the time until the end of
+    /// The longest payload, in octets, for which there is time. `timeLeft` is the time until the end of
     /// the event. `rest` is the part of it that the packet takes without a payload, together with
     /// what must follow the packet. Both are in nanoseconds.
-    private func longestPayload(within left: UInt64, reserving rest: UInt64) -> Int {
-        guard left > rest else { return 0 }
+    private func longestPayload(within timeLeft: UInt64, reserving rest: UInt64) -> Int {
+        guard timeLeft > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0
-        return max(0, Int((left - rest) / parameters.phy.octetTime) - mic)
+        return max(0, Int((timeLeft - rest) / parameters.phy.octetTime) - mic)
     }
 
     /// Draws at random whether the next packet arrives with a correct CRC, and returns true if it

@@ -22,8 +22,9 @@ struct RadioFrames: Sendable {
 
     private let parameters: RadioParameters
     private var sdus: [WaitingSDU] = []
-    /// The index of the first SDU with unsent bytes, and the number of its sent bytes.
+    /// The index of the first SDU with unsent bytes.
     private var firstUnsent = 0
+    /// How many bytes of that SDU are already sent.
     private var offset = 0
     /// Unsent octets of the current K-frame, including headers.
     private var frameLeft = 0
@@ -79,7 +80,7 @@ struct RadioFrames: Sendable {
         guard isReady(now: now) else { return nil }
         if frameLeft > 0 { return min(frameLeft, parameters.dataLength) }
         if hasGrant(now: now) { return RadioParameters.creditPacketLength }
-        return min(nextFrame.headers + nextFrame.part, parameters.dataLength)
+        return min(nextFrame.headers + nextFrame.sduBytes, parameters.dataLength)
     }
 
     /// Removes and returns the next packet; nil if none is ready.
@@ -94,15 +95,15 @@ struct RadioFrames: Sendable {
             let next = nextFrame
             credits -= 1
             frameHeaders = next.headers
-            frameLeft = next.headers + next.part
+            frameLeft = next.headers + next.sduBytes
         }
         let length = min(frameLeft, parameters.dataLength)
-        let part = length - frameHeaders
-        let bytes = sdus[firstUnsent].bytes[offset..<offset + part]
+        let sduBytes = length - frameHeaders
+        let bytes = sdus[firstUnsent].bytes[offset..<offset + sduBytes]
         frameLeft -= length
         frameHeaders = 0
-        offset += part
-        byteCount -= part
+        offset += sduBytes
+        byteCount -= sduBytes
         let endsSDU = frameLeft == 0 && offset == sdus[firstUnsent].bytes.count
         if endsSDU {
             sdus[firstUnsent].bytes = []
@@ -121,9 +122,9 @@ struct RadioFrames: Sendable {
     private func hasGrant(now: UInt64) -> Bool { granted.count > 0 && granted.readyAt <= now }
 
     /// The octets of headers in the next K-frame, and the number of SDU bytes in it.
-    private var nextFrame: (headers: Int, part: Int) {
+    private var nextFrame: (headers: Int, sduBytes: Int) {
         let field = offset == 0 ? RadioParameters.lengthFieldLength : 0
-        let part = min(parameters.mps - field, sdus[firstUnsent].bytes.count - offset)
-        return (RadioParameters.headerLength + field, part)
+        let sduBytes = min(parameters.mps - field, sdus[firstUnsent].bytes.count - offset)
+        return (RadioParameters.headerLength + field, sduBytes)
     }
 }

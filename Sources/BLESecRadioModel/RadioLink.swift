@@ -3,7 +3,7 @@ internal import BLESecPrimitives
 
 /// One end of a connection-oriented L2CAP channel over modelled radio.
 ///
-/// A `SecureChannel` uses it like a real link. Its time is that of a manual clock.
+/// A `SecureChannel` uses a radio link like any other link. The loop's clock is a manual clock.
 package final class RadioLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 

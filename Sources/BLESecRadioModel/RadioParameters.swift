@@ -79,8 +79,8 @@ extension RadioParameters {
     }
 
     /// The largest number of SDU bytes per second in a connection event that never ends, without
-    /// losses. All K-frames have the same length, for which this number is largest; a K-frame may
-    /// fill several packets.
+    /// losses. All K-frames have the same length: the one for which this number is largest. A K-frame
+    /// may fill several packets.
     package var goodputLimitOfEndlessEvent: Double {
         (1...mps).map { sdu in
             let (fullPackets, rest) = (sdu + Self.headerLength).quotientAndRemainder(

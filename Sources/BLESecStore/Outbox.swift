@@ -78,9 +78,9 @@ package struct Outbox: Sendable {
         return (outboxes, failures)
     }
 
-    /// Removes messages, which makes their fate `dropped`, from the store and from its log; closes
-    /// the store. If this throws because the log cannot be emptied, the messages are dropped, and
-    /// their bytes are still in the log.
+    /// Removes messages from the store and from its log, so that their fate is `dropped`, and
+    /// closes the store. If only the log cannot be emptied, this throws as well: the messages are
+    /// dropped then, but their bytes are still in the log.
     ///
     /// - Parameter numbers: the numbers of the messages. Each message must be in ``messages``, with
     ///   ``Message/mayHaveLeft`` false.
@@ -97,7 +97,7 @@ package struct Outbox: Sendable {
         }
     }
 
-    /// Whether a file's name is that of a store, and not that of a store's log or of a copy.
+    /// Whether a file has the name of a store, and not the name of a store's log or of a copy.
     private static func isStore(_ name: String) -> Bool {
         let digits = name.prefix { $0.isHexDigit }
         return digits.count == 64 && name.dropFirst(64) == ".sqlite"

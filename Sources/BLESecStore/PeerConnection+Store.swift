@@ -72,30 +72,30 @@ extension PeerConnection.Store {
     /// incomplete store ever has a store's name. The lock lets only one process at a time make stores
     /// in a directory: otherwise a second process could remove the log of the first one's new store.
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
-        let new = "\(path).\(getpid()).new"
+        let newPath = "\(path).\(getpid()).new"
         // A process that was killed while it made this store may have left a file with such a
-        // name, and SQLite's log of it. The file may even be a second name of a store that was in
-        // use since then.
+        // name, and SQLite's log of it. The name may even be a second link to a store that has been
+        // in use since then.
         let directory = NewFile.directory(of: path)
         for name in (try? Outbox.names(in: directory)) ?? []
         where [".new", ".new-journal", ".new-wal"].contains(where: { name.hasSuffix($0) }) {
             let leftover = "\(directory)/\(name)"
             if leftover.hasPrefix(path + ".") { unsafe unlink(leftover) }
         }
-        let file = unsafe Glibc.open(new, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0o600)
+        let file = unsafe Glibc.open(newPath, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0o600)
         guard file >= 0 else {
             throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")
         }
         close(file)
-        defer { unsafe unlink(new) }
+        defer { unsafe unlink(newPath) }
         do throws(Database.Failure) {
-            try SQLiteStore.make(at: new, own: own, peer: peer)
+            try SQLiteStore.make(at: newPath, own: own, peer: peer)
         } catch {
             throw StoreFailure(error.explanation(for: path))
         }
         // A removed store may have left its log, and SQLite would apply that log to the new store.
         for suffix in ["-wal", "-journal"] { unsafe unlink(path + suffix) }
-        guard unsafe link(new, path) == 0 else {
+        guard unsafe link(newPath, path) == 0 else {
             throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")
         }
     }

@@ -119,13 +119,13 @@ final class SQLiteStore: EndpointStore {
         return version
     }
 
-    /// Converts the tables to this version.
+    /// Converts the tables to this version. Throws if the database cannot be written.
     private static func convert(
         _ database: Database, from version: UInt64
     ) throws(Database.Failure) {
-        // If the database cannot be written, this fails, and not the commit of the first message.
-        // The row is inserted and deleted because SQLite writes nothing for an update that changes
-        // nothing.
+        // The next two statements fail if the database cannot be written. Without them, only the
+        // commit of the first message would fail. A row is inserted and deleted because SQLite
+        // writes nothing for an update that changes nothing.
         try database.run("INSERT INTO unknown VALUES (0, 0)")
         try database.run("DELETE FROM unknown WHERE first = 0")
         guard version < Self.version else { return }

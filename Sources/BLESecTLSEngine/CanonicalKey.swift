@@ -63,7 +63,7 @@ package enum CanonicalKey {
     /// compressed point it computes a square root. On a curve that the peer has chosen, this takes
     /// up to 0.1 s, so these keys must not be decoded. The bytes are searched for the object
     /// identifier, which has only one encoding. The structure around it is not parsed, because
-    /// OpenSSL accepts more encodings of that than DER has.
+    /// OpenSSL accepts other encodings of the structure besides DER.
     static func refusedECKeys(in message: [UInt8]) -> [Int] {
         var found: [Int] = []
         var index = 0

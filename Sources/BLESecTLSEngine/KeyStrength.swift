@@ -14,9 +14,9 @@ package enum KeyStrength {
     /// The greatest length of an RSA key's public exponent in bits.
     private static let longestExponent: Int32 = 32
 
-    /// Whether the key has at least ``TLSContext/leastSecurityBits``, and a private key is needed to
-    /// make its signatures. An RSA key also has to have a modulus of 2,048 to 4,096 bits and a
-    /// public exponent of at most 32 bits.
+    /// Whether the key has at least ``TLSContext/leastSecurityBits``, and nobody can make its
+    /// signatures without the private key. An RSA key also has to have a modulus of 2,048 to 4,096
+    /// bits and a public exponent of at most 32 bits.
     ///
     /// OpenSSL rounds, and also reports 112 bits of security for an RSA modulus that is slightly
     /// shorter than 2,048 bits. The greatest lengths limit how long it takes to verify a signature
@@ -25,7 +25,7 @@ package enum KeyStrength {
     /// With the RSA exponent 1, and with a point of small order, anyone can make signatures. OpenSSL
     /// accepts such keys.
     package static func isAccepted(_ key: OpaquePointer) -> Bool {
-        let needsPrivateKey =
+        let hasAcceptedForm =
             switch unsafe EVP_PKEY_get_base_id(key) {
             case EVP_PKEY_RSA:
                 unsafe (2_048...4_096).contains(EVP_PKEY_get_bits(key))
@@ -34,7 +34,7 @@ package enum KeyStrength {
             case EVP_PKEY_ED448: unsafe EdwardsKey.isValidEd448(rawForm(of: key))
             default: true
             }
-        return unsafe needsPrivateKey
+        return unsafe hasAcceptedForm
             && EVP_PKEY_get_security_bits(key) >= TLSContext.leastSecurityBits
     }
 

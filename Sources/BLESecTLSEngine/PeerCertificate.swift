@@ -20,11 +20,13 @@ struct PeerCertificate {
         var uri: String?
         do throws(CertificateFault) {
             guard unsafe Self.allSent(verification, { unsafe X509_get0_pubkey($0) != nil }) else {
-                // ``CanonicalKey/refusedECKeys(in:)`` has found this key.
+                // OpenSSL has not decoded a key: the key is malformed, its algorithm is unknown, or
+                // the algorithm was changed because of ``CanonicalKey/refusedECKeys(in:)``.
                 throw .unusualKey
             }
-            // Before anything else is asked of these certificates: OpenSSL then prepares their
-            // extensions, and copies the issuer's whole name for each of these points.
+            // This check comes before all calls that make OpenSSL prepare the certificates'
+            // extensions: OpenSSL then copies the issuer's whole name for each relative
+            // distribution point.
             guard
                 unsafe Self.allSent(
                     verification, { unsafe !blesec_certificate_has_relative_point($0) })

@@ -1,13 +1,14 @@
 internal import CBLESecOpenSSL
 
-/// Checks that the hash of a signature is strong enough, by one rule for certificates and revocation
-/// lists. OpenSSL checks no revocation list, and version 3.5 not every certificate.
+/// Checks that the hash of a signature is strong enough, by one rule for certificates and
+/// revocation lists. OpenSSL checks this for no revocation list and, in version 3.5, not for every
+/// certificate.
 enum SignatureStrength {
-    /// Whether the hash is as strong as ``TLSContext/leastSecurityBits``: half of its length counts,
-    /// since whoever finds two contents with one hash can exchange them. Both parameters are
-    /// OpenSSL's numbers (NID).
+    /// Whether the hash has at least the strength ``TLSContext/leastSecurityBits``. A hash is as
+    /// strong as half of its length: an attacker who finds two contents with the same hash can
+    /// exchange them. Both parameters are OpenSSL's numbers (NID).
     static func isSufficient(_ signature: Int32, hash: Int32) -> Bool {
-        // These two have no hash besides their own.
+        // Ed25519 and Ed448 have no separate hash, and their own hash is strong enough.
         if [NID_ED25519, NID_ED448].contains(signature) { return true }
         guard let name = unsafe OBJ_nid2sn(hash), let digest = unsafe EVP_get_digestbyname(name)
         else { return false }

@@ -68,9 +68,10 @@ package struct SignedRevocationList: Sendable {
                 + "has signed it, add its certificate to those of the authorities")
     }
 
-    /// Whether the list contains all revocations of its issuer, and of no other: not only the
-    /// changes since an earlier list, or a part of the certificates (§5.2.4, §5.2.5, §5.3.3). Some
-    /// authorities do not mark these extensions as critical, as they must.
+    /// Whether the list contains all revocations of its issuer, and none of another issuer. Three
+    /// extensions mark a list that contains only changes, only a part of the certificates, or
+    /// entries of other issuers (§5.2.4, §5.2.5, §5.3.3). Some authorities do not mark these
+    /// extensions as critical, although they must.
     private static func isWhole(_ list: OpaquePointer) -> Bool {
         for kind in [NID_delta_crl, NID_issuing_distribution_point]
         where unsafe X509_CRL_get_ext_by_NID(list, kind, -1) >= 0 { return false }

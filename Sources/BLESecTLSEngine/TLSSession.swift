@@ -3,6 +3,8 @@ internal import CBLESecOpenSSL
 
 /// An OpenSSL connection, and the state that its callbacks need.
 @safe final class TLSSession {
+    /// The result of a step of the handshake: it needs more bytes of the peer, a dialer's handshake
+    /// waits for the trust policy, or it is complete.
     enum Step { case wantsMore, suspended, done }
 
     let ssl: OpaquePointer
@@ -42,8 +44,8 @@ internal import CBLESecOpenSSL
     /// The number of records of the peer during the handshake.
     private var handshakeRecords = 0
 
-    /// The most records that a peer's handshake may have. Records can be short: a peer may ask for
-    /// 512 bytes (RFC 6066 §4), so that nine have the longest chain of certificates.
+    /// The most records that a peer's handshake may have. Records can be short: if a dialer asks
+    /// for 512 bytes (RFC 6066 §4), the longest chain of certificates takes nine records.
     private static let mostHandshakeRecords = 64
     /// The most consecutive records without data that a peer may send; a `KeyUpdate` is one.
     private static let mostSilentRecords = 32
@@ -328,8 +330,9 @@ internal import CBLESecOpenSSL
 
     /// Limits the work and the memory that a handshake message of a peer that is not proven yet
     /// causes. Overwrites a message that is too long, or has too many certificates, so that OpenSSL
-    /// refuses it. Makes keys unreadable whose decoding takes long; OpenSSL does not decode a key
-    /// whose algorithm it does not know, and ``PeerCertificate`` refuses the certificate.
+    /// refuses the message. Changes the algorithm of each key whose decoding could take long:
+    /// OpenSSL does not decode a key of an unknown algorithm, and ``PeerCertificate`` refuses its
+    /// certificate.
     private func limitDecoding(of message: UnsafeMutableRawBufferPointer) {
         let bytes = unsafe Array(message)
         let headerLength = CertificateMessage.headerLength
@@ -386,8 +389,9 @@ internal import CBLESecOpenSSL
         (TLSEXT_TYPE_status_request, 256),
     ]
 
-    /// Why a dialer's ClientHello is refused, and the alert; nil if it is not. In negotiated mode
-    /// it must name application protocols; which ones is checked later.
+    /// Why a dialer's ClientHello is refused, and the alert; nil if the ClientHello is accepted. In
+    /// negotiated mode, the ClientHello must name application protocols, among which this side
+    /// chooses later.
     private func refusalOfHello() -> (error: ChannelError, alert: Int32)? {
         func length(_ type: Int32) -> Int? {
             var list: UnsafePointer<UInt8>?

@@ -1,6 +1,6 @@
 public import BLESecLinks
 
-/// A link that wraps another link, and applies faults such as radio, the kernel or attackers cause.
+/// A link that wraps another link, and applies faults of the kinds that radio, the kernel or attackers cause.
 ///
 /// It wraps one end of a connection, and changes what that end sends and how many bytes each
 /// receive at that end returns. To change what the other end sends, wrap the other end too. Use a
@@ -326,8 +326,8 @@ extension FaultyLink {
         return readLimit ?? .max
     }
 
-    /// After a cut, lets the loop tell the handler of it. The wrapped link is closed by then, and
-    /// reports nothing.
+    /// After a cut, makes the loop tell the handler of the cut. The wrapped link is closed by then,
+    /// and reports nothing.
     private func reportCutSoon() {
         guard isCut else { return }
         loop.execute { [weak self] in self?.reportCut() }

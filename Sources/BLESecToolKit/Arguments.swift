@@ -111,7 +111,7 @@ package struct Arguments: Sendable {
         guard option.isRepeatable || values[option] == nil else {
             throw usage("\(name) is given twice")
         }
-        // An option without its optional value, too, is stored with an empty value.
+        // An option without a value, or given without its optional value, has an empty one here.
         values[option, default: []].append(value ?? "")
     }
 

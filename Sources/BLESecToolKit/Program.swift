@@ -44,8 +44,8 @@ package struct Program: Sendable {
 
     /// Runs the command that the command line names, and ends the process.
     package func main() -> Never {
-        // With these, a write to a closed pipe or socket fails with EPIPE, a write beyond the limit on
-        // the size of a file fails with EFBIG, and the process goes on.
+        // With these signals ignored, the process goes on: a write to a closed pipe or socket fails
+        // with EPIPE, and a write beyond the limit on the size of a file fails with EFBIG.
         signal(SIGPIPE, SIG_IGN)
         signal(SIGXFSZ, SIG_IGN)
         StandardDescriptors.claim()
@@ -339,7 +339,7 @@ extension Program {
         }
     }
 
-    /// The words that may follow `help` and are no command's, for completion.
+    /// The words that may follow `help` but name no command, for completion.
     var guideWords: [String] { guide == nil ? [] : ["concepts"] }
 
     /// All commands, each with its words after the tool's name, for completion.

@@ -15,8 +15,8 @@ package struct TerminalReads {
     package init(_ terminal: Int32) { self.terminal = terminal }
 
     /// Whether to read again after a failure with this value of `errno`; if so, waits before it
-    /// returns. One failure in the foreground is ignored: the process may have been put there only
-    /// after the read had failed.
+    /// returns. One failure in the foreground is ignored: the process may have come to the
+    /// foreground only after the read had failed.
     package mutating func mayRetry(after error: Int32) -> Bool {
         guard error == EIO else { return false }
         let foreground = tcgetpgrp(terminal)

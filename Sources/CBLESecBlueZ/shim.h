@@ -71,9 +71,9 @@ static inline int blesec_hci_bind(int descriptor, uint16_t number, uint16_t opco
     return setsockopt(descriptor, SOL_HCI, HCI_FILTER, &filter, sizeof filter);
 }
 
-// HCIGETDEVINFO: the largest payload of an ACL packet (on an adapter that can do BR/EDR, of a BR/EDR
-// packet, even if LE has packets of its own), and the counts of packets that the host has
-// given to the adapter and received from it.
+// HCIGETDEVINFO: the largest payload of an ACL packet in bytes, and the counts of packets that the host has
+// given to the adapter and received from it. On an adapter for LE and BR/EDR, the size is that for BR/EDR
+// packets, even if the adapter has separate buffers for LE.
 static inline int blesec_hci_packets(int descriptor, uint16_t number, uint16_t *_Nonnull size,
                                      uint32_t *_Nonnull sent, uint32_t *_Nonnull received) {
     struct hci_dev_info info;

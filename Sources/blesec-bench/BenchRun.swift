@@ -92,7 +92,8 @@ struct BenchRun {
         for name in engineProtocols {
             for size in settings.recordSizes {
                 progress.show("engine, \(name), \(size.bytes)")
-                // Only counts the step, which has a fixed number of rounds and no time limit.
+                // Counts the step. The result, a time limit, is not used: the step has a fixed
+                // number of rounds.
                 _ = budget.next()
                 report.engine += try scenario.measure(name, size: size)
             }
@@ -103,7 +104,8 @@ struct BenchRun {
         let scenario = HandshakeScenario(rounds: 2 * settings.rounds + 1)
         for subject in subjects {
             progress.show("handshake, \(subject.name)")
-            // Only counts the step, which has a fixed number of rounds and no time limit.
+            // Counts the step. The result, a time limit, is not used: the step has a fixed number
+            // of rounds.
             _ = budget.next()
             report.handshake.append(try scenario.measure(subject))
         }
@@ -343,13 +345,14 @@ struct BenchRun {
         return mayOpen
     }
 
-    /// Adds to the report that `channels` ran over links in memory, for want of descriptors.
+    /// Adds to the report that `channels` ran over links in memory, because sockets would need too
+    /// many descriptors.
     private mutating func addInMemoryNote(_ channels: String, _ descriptors: DescriptorBudget) {
         addNote("\(channels) ran over links in memory and not over sockets", descriptors)
     }
 
-    /// Adds `effect`, which the descriptor limit has on this run, to the report, unless the report
-    /// has it already.
+    /// Adds to the report what the descriptor limit has changed in this run, unless the report says
+    /// so already. `effect` is the beginning of the sentence.
     private mutating func addNote(_ effect: String, _ descriptors: DescriptorBudget) {
         let note =
             "\(effect): this process can have at most \(descriptors.limit) descriptors "

@@ -3,6 +3,7 @@ internal import BLESecJSON
 internal import BLESecToolKit
 internal import Glibc
 
+/// Reads whole files.
 enum InputFile {
     /// The bytes of the file; nil if reading fails, with the error in `errno`. Reading stops once
     /// more than `limit` bytes are read, so a result longer than `limit` may be incomplete.
@@ -28,6 +29,7 @@ enum InputFile {
     }
 }
 
+/// Reads files of JSON.
 enum JSONFile {
     /// The size in bytes of the largest accepted file: about forty times a report of all scenarios.
     private static let maximumSize = 16 << 20

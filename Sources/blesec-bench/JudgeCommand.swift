@@ -13,10 +13,10 @@ enum JudgeCommand {
         name: "blesec-bench judge", summary: "compare reports with floors",
         operands: ["[REPORT]..."], options: [floors],
         description: [
-            "Compares the best value of each ratio in the reports, which --json wrote, with the "
-                + "ratio's floor, the worst value that the ratio may have, and prints a line for "
-                + "each floor. The command measures nothing. A floor is not met if no report has "
-                + "its ratio. The exit status is 1 when a floor is not met."
+            "Reads the reports, which --json wrote, and measures nothing. A floor is the worst value "
+                + "that a ratio may have. Compares the best value of each ratio in the reports with "
+                + "the ratio's floor, and prints a line for each floor. A floor is not met if no "
+                + "report has its ratio. The exit status is 1 when a floor is not met."
         ],
         examples: [
             "blesec-bench judge --floors Benchmarks/floors.json report.json":

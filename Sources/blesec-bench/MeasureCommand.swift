@@ -15,9 +15,9 @@ enum MeasureCommand {
     static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
         help: "Measure this protocol, such as Noise_XX_25519_AESGCM_SHA256 or "
-            + "\(TLSContext.protocolName), and a plain link. By default "
-            + "\(ChannelConfiguration.defaultProtocol) and \(TLSContext.protocolName) are "
-            + "measured, and the handshakes of all patterns, of all suites and of TLS.")
+            + "\(TLSContext.protocolName), and a plain link. The default is "
+            + "\(ChannelConfiguration.defaultProtocol) and \(TLSContext.protocolName) and, for "
+            + "handshakes, also all other patterns and suites.")
     static let size = Option(
         name: "--size", value: "BYTES", isRepeatable: true,
         help: "Measure messages of this size, 1 to 1,048,576 bytes. The default is six sizes from "
@@ -36,8 +36,8 @@ enum MeasureCommand {
             + "channels are measured.")
     static let loops = Option(
         name: "--loops", value: "COUNT",
-        help: "Also spread many channels over COUNT loops, 1 to 64, with a thread each, and "
-            + "measure elapsed time. Numbers of channels below COUNT are left out.")
+        help: "Also spread many channels over COUNT event loops, 1 to 64, with a thread each, and "
+            + "measure elapsed time. A number of channels below COUNT is not spread.")
     static let oneWay = Option(
         name: "--one-way", help: "Measure neither messages that go there and back nor streams.")
     static let quick = Option(
@@ -104,11 +104,10 @@ enum MeasureCommand {
                 + "compared with two threads in C that block in send and recv and do the same "
                 + "work. Over memory, both ends run on one thread. Elsewhere, each end runs on its "
                 + "own thread. A run without --protocol and --connect also measures connections whose "
-                + "messages arrive exactly once, over the default protocol and without stores, in "
-                + "the line exactly-once; and an urgent stream of such a connection beside bulk "
-                + "streams. "
-                + "Over memory and with the default protocol, connections whose messages arrive "
-                + "exactly once are also measured with stores on disk, in TMPDIR or /tmp, and the "
+                + "messages arrive exactly once, over the default protocol and without stores: the "
+                + "tables call them exactly-once. It also measures an urgent stream of such a "
+                + "connection beside bulk streams. Over memory and with the default protocol, such "
+                + "connections are also measured with stores on disk, in TMPDIR or /tmp, and the "
                 + "commits of the stores are counted.",
             "many: channels that all send at once on one event loop, which runs both ends of each "
                 + "channel. The figures are the message bytes of all channels together per second "

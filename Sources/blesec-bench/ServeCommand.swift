@@ -4,7 +4,7 @@ internal import BLESecToolKit
 /// `blesec-bench serve ENDPOINT`
 enum ServeCommand {
     /// The most links that are served at the same time; further links wait in the kernel.
-    private static let mostClients = 16
+    private static let mostLinks = 16
 
     private static let adapter = Option(
         name: "--adapter", value: "HCI",
@@ -49,13 +49,13 @@ enum ServeCommand {
 
     private static func serve(_ listener: any LinkListener, _ loop: EventLoop) async {
         await withTaskGroup(of: Void.self) { group in
-            var clients = 0
+            var linkCount = 0
             await listener.acceptAll(on: loop) { link in
-                clients += 1
+                linkCount += 1
                 group.addTask(executorPreference: loop) { await serve(link) }
-                if clients == mostClients {
+                if linkCount == mostLinks {
                     await group.next()
-                    clients -= 1
+                    linkCount -= 1
                 }
             }
         }

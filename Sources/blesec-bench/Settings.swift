@@ -27,6 +27,7 @@ struct Settings: Sendable {
     var loops: Int?
     /// The number of samples of each measurement; samples of different measurements alternate.
     var rounds = 5
+    /// Whether messages that go there and back are measured, and streams.
     var measuresRoundTrips = true
     /// The length of one sample of a link, in nanoseconds.
     var sampleTime = 30_000_000.0

@@ -22,9 +22,9 @@ enum CertificateOptions {
             + "or to a directory above it.")
     static let revoked = Option(
         name: "--revoked", value: "FILE",
-        help: "Refuse what the authorities have revoked. FILE lists what is revoked: it is the "
-            + "ca.crl of `blesec ca`, or another such list. FILE is checked again for each peer. "
-            + "While FILE cannot be read, or others can write to it, no peer is accepted.")
+        help: "Refuse what the authorities have revoked. FILE has their revocation lists: it is "
+            + "the ca.crl of `blesec ca`, or another such file. FILE is checked again for each "
+            + "peer. While FILE cannot be read, or others can write to it, no peer is accepted.")
     static let peerURI = Option(
         name: "--peer-uri", value: "URI", isRepeatable: true,
         help: "Accept a peer whose certificate has this URI, with any key. The option needs "

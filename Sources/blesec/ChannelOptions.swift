@@ -7,9 +7,8 @@ struct ChannelOptions: Sendable {
     static let adapter = Option(
         name: "--adapter", value: "HCI",
         help: "Use this Bluetooth adapter, such as hci1. By default l2cap:any stands for all "
-            + "adapters; for an l2cap: endpoint with an address, the kernel selects the adapter "
-            + "that dials; and a service is advertised and looked for at the first adapter that "
-            + "is on.")
+            + "adapters. For an l2cap: endpoint with an address, the kernel selects the adapter "
+            + "that dials. A service is advertised and looked for at the first adapter that is on.")
     static let addressType = Option(
         name: "--address-type", value: "TYPE", completion: .words(["public", "random"]),
         help: "The type of the Bluetooth address to dial: public (the default) or random.")
@@ -18,7 +17,7 @@ struct ChannelOptions: Sendable {
         help: "With Noise, prove the identity in FILE, which `blesec keygen` made. By default a "
             + "new key is made for this run alone, so no peer can know the key beforehand. But a "
             + "command that names a remembered peer uses the key that `blesec pair` has made, if "
-            + "there is one.")
+            + "that key exists.")
     static let peer = Option(
         name: "--peer", value: "KEY", isRepeatable: true,
         help: "Accept only a peer with this key. KEY is the peer's public key in base64, or the "
@@ -65,7 +64,7 @@ struct ChannelOptions: Sendable {
     ///     say whom to accept are refused.
     ///   - rememberedKey: the key that `--remember` names. If there is one, only its holder is
     ///     accepted, and only if `--peer` and `--peer-uri` accept that peer too.
-    ///   - memory: restricts the policies to the peer that has the name to remember.
+    ///   - memory: with `--remember NAME`, restricts the policies to the peer that has NAME already.
     init(
         _ arguments: Arguments, operandKey: PeerKey? = nil, rememberedKey: PeerKey?,
         _ memory: PeerMemory

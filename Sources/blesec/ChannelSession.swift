@@ -55,7 +55,8 @@ struct ChannelSession: Sendable {
         }
         interruption.setAction(nil)
         for task in [sending] + receiving { task.cancel() }
-        // The next session reads input only after this one has put back what it could not send.
+        // The next session must not read input before this session has put back the bytes that it
+        // could not send.
         await sending.value
         try outcome.get()
         if !keepsOutput { try await StandardOutput.finish() }
@@ -79,8 +80,8 @@ struct ChannelSession: Sendable {
             case .cannotReceive(let error):
                 await leave()
                 throw error
-            // The channel is over, or this side is ending it already, since the session is too old.
-            // What is queued still leaves, and then the channel ends.
+            // The channel is over, or this side is ending the channel, since the session has
+            // reached its maximum age. The queued messages are still sent before the channel ends.
             case .cannotSend(let error) where error.code == .closed: break
             case .cannotSend(let error), .channelEnded(let error?): failure = failure ?? error
             case .channelEnded(nil): isOver = true
@@ -102,8 +103,8 @@ struct ChannelSession: Sendable {
     private func close() async throws(ChannelError) {
         do throws(ChannelError) {
             try await interruption.cancelling { [channel, isDirect] () async throws(ChannelError) in
-                // In negotiated mode the channel completes by itself, as soon as the peer's program
-                // has taken everything, which may take long. The channel notices a lost peer.
+                // In negotiated mode the channel completes by itself when the peer's program has
+                // taken everything. This wait has no limit, since the channel notices a lost peer.
                 if isDirect { try await channel.close() } else { try await channel.waitUntilOver() }
             }
         } catch {
@@ -128,7 +129,7 @@ struct ChannelSession: Sendable {
                 try await channel.send(bytes)
                 progress.sent(bytes.count)
             } catch {
-                // Nothing of the bytes was queued.
+                // None of the bytes were queued.
                 if let bytes { StandardInput.shared.putBack(bytes) }
                 return .cannotSend(error)
             }

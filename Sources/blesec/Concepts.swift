@@ -79,9 +79,9 @@ enum Concepts {
     private static let files: [ManualPage.Block] = [
         .entry(
             "~/.local/state/blesec",
-            "The remembered peers, and the key that `blesec pair` makes. XDG_STATE_HOME changes the "
-                + "place if it is an absolute path, and --state names another folder. Only its owner "
-                + "may have access to the folder.")
+            "The remembered peers, and the key that `blesec pair` makes. If XDG_STATE_HOME is an "
+                + "absolute path, the folder is $XDG_STATE_HOME/blesec. --state names another folder. "
+                + "Only its owner may have access to the folder.")
     ]
 
     private static let environment: [ManualPage.Block] = [

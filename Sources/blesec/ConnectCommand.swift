@@ -29,8 +29,9 @@ enum ConnectCommand {
                 + "received everything.",
             "With --persist on both sides, blesec replaces a lost link, and what each side sends "
                 + "arrives exactly once, while both processes live. If the peer's process is "
-                + "replaced, pieces that may have arrived are not sent again, and the exit status "
-                + "is 76 on each side that may lack something, or whose pieces may be missing. "
+                + "replaced, pieces that may have arrived are not sent again. The exit status of a "
+                + "side is then 76 if the side may not have received everything, or if pieces that "
+                + "it sent may not have arrived. "
                 + "When everything is sent and confirmed, blesec waits up to 30 seconds for "
                 + "a peer that may not know that yet.",
             "If standard error is a terminal and standard output is not, a line shows the bytes in "

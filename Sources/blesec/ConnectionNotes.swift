@@ -9,7 +9,8 @@ final class ConnectionNotes: Sendable {
     /// The endpoint that was last dialed, and the description of the link to it.
     private let dialed = Locked<(linkDescription: String, endpoint: Endpoint)?>(nil)
     private let wasConnected = Locked(false)
-    /// Why this user may not dial the endpoint; nil if that is not known.
+    /// The error of a dial that the permissions of a Unix socket have forbidden; nil before such a
+    /// dial.
     private let denial = Locked<ChannelError?>(nil)
     /// The peer of the connection's channels; nil before the first channel.
     private let peer = Locked<Fingerprint?>(nil)
@@ -54,7 +55,8 @@ final class ConnectionNotes: Sendable {
             didDial(endpoint, linkDescription: channel.linkDescription)
             return channel
         } catch {
-            // At another device, `permission` means that pairing is required, which may change.
+            // For a Bluetooth endpoint, `permission` means that pairing is required, which may
+            // change. So only the error of a Unix socket is final.
             if error.code == .permission, endpoint.description.hasPrefix("unix") {
                 denial.withLock { $0 = error }
             }
@@ -62,7 +64,7 @@ final class ConnectionNotes: Sendable {
         }
     }
 
-    /// Whether this user may not connect to the Unix socket.
+    /// Whether the permissions of a Unix socket have forbidden a dial.
     var isDenied: Bool { denial.withLock { $0 != nil } }
 
     /// Records the endpoint that was dialed, and the description of the link to it.
@@ -102,11 +104,11 @@ final class ConnectionNotes: Sendable {
                 "channel ready: \(status.protocolName ?? "") with \(peer)\(uri)", "ready")
         case .searching where hadChannel: Diagnostics.note("the link is gone\(reason)", "state")
         case .backingOff:
-            let left = status.deadline?.duration(since: status.since) ?? .zero
-            let tenths = left.components.attoseconds / 100_000_000_000_000_000
+            let pause = status.deadline?.duration(since: status.since) ?? .zero
+            let tenths = pause.components.attoseconds / 100_000_000_000_000_000
             Diagnostics.note(
                 "no channel\(reason); next attempt in "
-                    + "\(Double(left.components.seconds) + Double(tenths) / 10) s", "state")
+                    + "\(Double(pause.components.seconds) + Double(tenths) / 10) s", "state")
         case .outOfRange: Diagnostics.note("the peer is out of range; still looking", "state")
         case .dialing: Diagnostics.note("state: dialing", "state", at: 1)
         case .searching, .opening, .handshaking, .closed:

@@ -43,8 +43,9 @@ struct ConnectionSession: Sendable {
         case wroteEverything
         /// The input, the output, sending or `onStatus` failed, or the first channel took too long.
         case localFailure(ChannelError)
+        /// The connection was closed, with this error; nil if it was closed in good order.
         case closed(ChannelError?)
-        /// Both sides have everything, and the connection has ended, or has failed to end.
+        /// ``end()`` has returned: nil if it has closed the connection in good order.
         case ended(ChannelError?)
         case interrupted
     }
@@ -101,7 +102,7 @@ struct ConnectionSession: Sendable {
                 await connection.finish()
             case .wroteEverything: wroteEverything = true
             case .localFailure(let error):
-                // All is done, but there was no link in time over which the peer could learn that.
+                // Both sides have everything, but no link was made in time to tell the peer so.
                 if let unknown, error.code == .timedOut, await connection.isSettled {
                     await leave(nil)
                     return unknown
@@ -111,7 +112,7 @@ struct ConnectionSession: Sendable {
             case .interrupted:
                 await leave(waitsForPeerEnd ? .interrupted : nil)
                 throw interruption.error ?? ChannelError(.terminated, "ended")
-            // The result of `close` counts, which comes later.
+            // The event `ended` follows, and has the result that counts.
             case .closed where closing != nil: break
             case .closed(let error?): throw fileFailure.withLock { $0 } ?? error
             case .closed(nil): break
@@ -186,8 +187,8 @@ struct ConnectionSession: Sendable {
 
     private func writeOutput() async -> Event? {
         guard let file = outputFile else { return await writeOutput(to: nil, length: 0) }
-        // The file is synchronized to the disk in the background. One call is enough for all
-        // messages that were written during the call before.
+        // The file is synchronized to the disk in the background. One call of `synchronize` is
+        // enough for all messages that were written during the previous call.
         let (written, feed) = AsyncStream<(number: UInt64, length: Int)>.makeStream(
             bufferingPolicy: .bufferingNewest(1))
         let confirming = Task(executorPreference: connection.loop) { () -> ChannelError? in
@@ -275,8 +276,8 @@ struct ConnectionSession: Sendable {
     /// How long ``end()`` waits without any progress.
     private static let closeTimeout: Duration = .seconds(30)
 
-    /// Ends the connection after each message of this side has its fate. The output may still have
-    /// to take a message of the peer; a signal ends this wait.
+    /// Ends the connection after each message of this side has its fate. If the output has not
+    /// taken a message of the peer yet, first waits for the output; a signal ends this wait.
     private func leaveAfterSending() async throws(ChannelError) {
         try await interruption.cancelling { () async throws(ChannelError) in await leave(nil) }
         if let error = interruption.error { throw error }

@@ -3,8 +3,8 @@ internal import BLESec
 /// Ends a channel or a connection, and first sends the queued bytes, so that the peer learns the
 /// reason.
 ///
-/// `close` gets the longest time that it may wait without progress, 5 seconds. If `close` takes
-/// longer than 20 seconds in all, `abort` is called.
+/// `close` is passed a limit of 5 seconds, the longest that it may wait without progress. If
+/// `close` takes longer than 20 seconds in all, `abort` is called.
 func endWithinLimits(
     on loop: EventLoop, _ close: (_ limit: Duration) async -> Void,
     orAbort abort: @escaping @Sendable () async -> Void

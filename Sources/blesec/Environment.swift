@@ -10,8 +10,8 @@ enum Environment {
         return !isRefused && Terminal.obeysEscapes
     }
 
-    /// The number of columns of the terminal at standard error, but at least 20; 80 if that is
-    /// unknown.
+    /// The number of columns of the terminal at standard error, but at least 20; 80 if the number
+    /// is unknown.
     static var width: Int {
         var size = winsize()
         guard unsafe ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else {

@@ -31,8 +31,8 @@ enum KeygenCommand {
                 + "are left out.",
             "A key is used with one hash only (Noise, section 14). A comment in the file names "
                 + "the hash. Programs that convert or encrypt the key, such as `openssl pkcs8`, "
-                + "leave the comment out: copy it to the new file, above the key. Without it the "
-                + "hash is SHA256.",
+                + "leave the comment out: copy it to the new file, above the key. Without the "
+                + "comment, the hash is SHA256.",
         ],
         examples: [
             "blesec keygen ~/.config/blesec/key": "Make an identity without a passphrase.",

@@ -22,8 +22,8 @@ final class LineReader: Sendable {
         self.source = source
     }
 
-    /// The next line without its line end, or nil after the last. Only one task at a time may call
-    /// this.
+    /// The next line without its line end; nil after the last line. Only one task at a time may
+    /// call this method.
     func next() async throws(ChannelError) -> [UInt8]? {
         while true {
             if let line = state.withLock({ Self.takeLine(&$0) }) { return line }

@@ -37,11 +37,11 @@ enum ListenCommand {
                 + "have sent everything, and each side has confirmed that it has received "
                 + "everything.",
             "With --persist on both sides, a lost link is replaced, and what each side sends "
-                + "arrives exactly once, while both processes live. If one of them is replaced, the "
-                + "exit status is 76 on each side that may lack something, or whose pieces may be "
-                + "missing. With --anyone, the first peer "
-                + "that connects is the only one accepted. When everything is sent and confirmed, "
-                + "blesec waits up to 30 seconds for a peer that may not have learned of this.",
+                + "arrives exactly once, while both processes live. If one of the processes is "
+                + "replaced, the exit status of a side is 76 if the side may not have received "
+                + "everything, or if pieces that it sent may not have arrived. With --anyone, only "
+                + "the first peer that connects is accepted. When everything is sent and confirmed, "
+                + "blesec waits up to 30 seconds for a peer that may not know that yet.",
             "If standard error is a terminal and standard output is not, a line shows the bytes in "
                 + "each direction and their rates, unless --json is given.",
             "SIGINT and SIGTERM end the channel. The peer is told that not everything was sent.",

@@ -53,7 +53,7 @@ struct NearbyArguments: Sendable {
     var options = NearbyOptions()
 
     /// Reads the options. If `dialsWhenHeardOnce` is true, a peer is dialed when it has been heard
-    /// once, unless `--heard` says otherwise. `heard` is the command's own form of that option.
+    /// once, unless `--heard` says otherwise. `heard` is the command's own form of `--heard`.
     init(
         _ arguments: Arguments, service: BluetoothUUID, heard: Option = NearbyArguments.heard,
         dialsWhenHeardOnce: Bool
@@ -80,7 +80,7 @@ struct NearbyArguments: Sendable {
         options.scansAnewEvery = try Seconds.read(arguments, Self.rescan)
     }
 
-    /// Starts the service. The time limit holds for the wait for bluetoothd.
+    /// Starts the service. `limit` is the time limit for the wait for bluetoothd.
     func start(
         _ configuration: ChannelConfiguration, within limit: TimeLimit?,
         onEvent: @escaping @Sendable (NearbyEvent) -> Void

@@ -12,8 +12,8 @@ enum OutboxCommand {
     private static let own = Option(
         name: "--own", value: "KEY",
         help:
-            "Use the store of this side's key KEY, where several of this side's keys have a store "
-            + "for the same peer.")
+            "Use the store of this side's key KEY. This is needed if several of this side's keys "
+            + "have a store for the same peer.")
 
     static let command = Command(
         name: "blesec outbox", summary: "show or drop messages that wait in a store",

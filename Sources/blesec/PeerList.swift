@@ -86,8 +86,8 @@ struct PeerList {
         // The text moves the cursor to the first line, prints each line again, and erases what is
         // below.
         let cursorUp = drawnLines > 0 ? "\u{1B}[\(drawnLines)A" : ""
-        // Each line is erased before it is printed. After a line that is cut off, the cursor is on
-        // the line's last character, which would be erased too.
+        // Each line is erased before it is printed, and not after: the cursor stays on the last
+        // character of a line that is cut off, and this character would be erased too.
         let text = lines.map { "\u{1B}[K" + $0 + "\n" }.joined()
         drawnLines = lines.count
         return "\u{1B}[?7l" + cursorUp + text + "\u{1B}[J\u{1B}[?7h"

@@ -32,8 +32,8 @@ struct PeerMemory: Sendable {
     /// folder is created only for a command that remembers a peer.
     ///
     /// With `--remember`, `--state` or `peer:NAME`, an error in the folder is thrown here, before a
-    /// peer is dialed. With `peer:KEY` alone, the folder only helps to do without a scan, so an error
-    /// in the folder is reported and ignored. A missing default folder is no error.
+    /// peer is dialed. With `peer:KEY` alone, the folder only helps to avoid a scan, so an error in
+    /// the folder is reported and ignored. A missing default folder is no error.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
         if let name { try Self.requireName(name, arguments) }
@@ -144,13 +144,14 @@ struct PeerMemory: Sendable {
         return unsafe isKnown && access(folder.identityPath, F_OK) == 0 ? folder.identityPath : nil
     }
 
-    /// The key that this command has first found under the name to remember, or has stored there;
-    /// nil if there is none yet.
+    /// The key of the peer with the name of `--remember`: the first key that this command has found
+    /// under that name, or has stored there. Nil before that.
     var rememberedKey: PeerKey? { boundKey.withLock { $0 }.map { PeerKey(fingerprint: $0) } }
 
-    /// With `--remember`, the same policy for only the peer that has the name, if any has it. A name
-    /// that this command has ever found with a key, or has bound, has to keep its key: without it,
-    /// nobody is accepted, because another process has forgotten the peer.
+    /// The policy with the restriction that `--remember NAME` adds. While NAME has a key, only the
+    /// peer with that key is accepted. If this command has found a key under NAME, or has stored one
+    /// there, and NAME does not have that key any more, nobody is accepted: another process has
+    /// removed or changed the entry.
     func restricting(_ policy: TrustPolicy) -> TrustPolicy {
         guard let folder, let name else { return policy }
         return policy.requiring { claimed throws(ChannelError) in
@@ -228,8 +229,10 @@ struct PeerMemory: Sendable {
         }
     }
 
-    /// Binds the name to the key. A name that had a key already, or that this command has bound, is
-    /// not bound again: another process has forgotten the peer if the name does not have the key.
+    /// Binds the name to the key, unless this command has found or made this binding before.
+    ///
+    /// - Throws: `untrusted` if the name has lost the key that this command found or bound, because
+    ///   another process has removed or changed the entry; the errors of ``KnownPeersFile``.
     private func bind(
         _ name: String, to key: Fingerprint, in folder: StateFolder
     ) throws(ChannelError) {

@@ -6,7 +6,7 @@ internal import BLESecToolKit
 /// Finds a peer at its last address, or else by its service.
 final class PeerSearch: Sendable {
     /// A peer's last address.
-    typealias Place = (endpoint: Endpoint, peer: PeerKey)
+    typealias LastAddress = (endpoint: Endpoint, peer: PeerKey)
 
     /// The time limit for dialing the last address.
     private static let dialLimit = Duration.seconds(4)
@@ -18,7 +18,7 @@ final class PeerSearch: Sendable {
 
     private struct State: Sendable {
         /// The last address; nil if it is unknown, or was dialed already.
-        var last: Place?
+        var last: LastAddress?
         /// An error at the last address that says more than a failed search: the device there shows
         /// a different key, refuses this side, or is this device itself.
         var addressError: ChannelError?
@@ -29,7 +29,7 @@ final class PeerSearch: Sendable {
     private let state: Locked<State>
 
     init(
-        _ settings: NearbyArguments, _ configuration: ChannelConfiguration, last: Place?,
+        _ settings: NearbyArguments, _ configuration: ChannelConfiguration, last: LastAddress?,
         _ memory: PeerMemory, _ notes: ConnectionNotes
     ) {
         var settings = settings
@@ -97,7 +97,7 @@ final class PeerSearch: Sendable {
     func end() async { await state.withLock({ $0.service.take() })?.close() }
 
     private func dial(
-        _ last: Place, _ progress: PeerRoute.Progress
+        _ last: LastAddress, _ progress: PeerRoute.Progress
     ) async throws(ChannelError) -> SecureChannel? {
         var endpoint = last.endpoint
         endpoint.adapter = settings.options.adapter

@@ -13,7 +13,7 @@ enum PersistentArguments {
         name: "--idle", value: "SECONDS",
         help: "Treat the peer as lost after it has sent nothing for this time. The peer is pinged "
             + "after half of this time. The default is 20 seconds. `listen` and `connect` take this "
-            + "option with --persist; without it, the time is 60 seconds.")
+            + "option only with --persist; without --persist, the time is 60 seconds.")
 
     /// The configuration of a channel that carries messages exactly once, and detects a lost peer
     /// quickly.
@@ -34,13 +34,13 @@ enum PersistentArguments {
     static let store = Option(
         name: "--store", value: "DIR",
         help:
-            "Keep what is not confirmed yet in DIR, so that it outlives this process; to continue, "
+            "Keep what is not confirmed yet in DIR, so that it outlives this process. To continue, "
             + "start the same command again, with the same --input and --output if it had them. "
-            + "Only with these does it know where to continue: standard input is sent from its "
-            + "beginning again, and standard output gets what follows. DIR "
-            + "is for one transfer: once everything was queued for sending, standard input is not "
-            + "read, and if bytes wait there at the end, the exit status is 65. With --input, more "
-            + "bytes are refused with status 65. When everything was sent and received, blesec "
+            + "Without --input, standard input is sent from its beginning again. Without --output, "
+            + "standard output gets only what follows. DIR is for one transfer. Once everything "
+            + "was queued for sending, standard input is not read any more. The exit status is then "
+            + "65 if bytes wait there at the end, or if the file of --input has got more bytes. When "
+            + "everything was sent and received, blesec "
             + "only tells the peer so: it waits at most 30 seconds for a link, or the time of "
             + "--timeout, and the exit status is 0. `blesec outbox DIR list` shows what waits. Goes with "
             + "--persist, one --peer, and --identity or --certificate.")

@@ -13,8 +13,8 @@ final class StandardInput: Sendable {
     private typealias Chunk = Result<[UInt8]?, ChannelError>
 
     private struct State: Sendable {
-        /// The bytes of a read whose caller was cancelled, or bytes that were put back; or the
-        /// input's end or an error, which every later call gets.
+        /// What the next call of ``next()`` gets at once: bytes that were put back, or that were
+        /// read for a cancelled caller; or the input's end or an error, which all later calls get.
         var arrived: Chunk?
         var waiter: CheckedContinuation<Chunk, Never>?
         var isReading = false
@@ -40,7 +40,7 @@ final class StandardInput: Sendable {
     func putBack(_ bytes: [UInt8]) { state.withLock { $0.arrived = .success(bytes) } }
 
     /// Whether bytes wait to be read at this moment. Bytes that a file or a pipe gets later do not
-    /// count, and nothing is read.
+    /// count. This property reads none of the bytes.
     static var hasBytes: Bool {
         var count: Int32 = 0
         return unsafe ioctl(STDIN_FILENO, UInt(FIONREAD), &count) == 0 && count != 0
@@ -86,7 +86,7 @@ final class StandardInput: Sendable {
             switch errno {
             case EINTR: continue
             case EAGAIN:
-                // Another process that shares the open file description made it nonblocking.
+                // Another process shares the open file description, and has made it nonblocking.
                 var entry = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
             case let number where reads.mayRetry(after: number): continue

@@ -28,7 +28,7 @@ enum TerminalPrompt {
     }
 
     static func ask(_ prompt: String) throws(ChannelError) -> SecretBytes {
-        // Not standard input, which may carry the channel's data.
+        // The passphrase is not read from standard input, which may carry the channel's data.
         let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
         guard terminal >= 0 else {
             throw ChannelError(
@@ -44,13 +44,15 @@ enum TerminalPrompt {
         let original = settings
         settings.c_lflag &= ~tcflag_t(ECHO)
         settings.c_lflag |= tcflag_t(ECHONL)
-        // Ctrl-\ would end the process without a handler, and leave the terminal without echo. After
-        // Ctrl-Z, the shell turns echo on, and the rest of the passphrase would be shown.
+        // No handler catches the signal of Ctrl-\, which would end the process and leave the
+        // terminal without echo. After Ctrl-Z, the shell turns echo on, and the rest of the
+        // passphrase would be shown.
         unsafe withUnsafeMutableBytes(of: &settings.c_cc) {
             for character in [VQUIT, VSUSP] { unsafe $0[Int(character)] = 0 }
         }
-        // A signal must not leave the terminal without echo. It ends the process, even if an older
-        // handler would let the process continue: the passphrase would then be typed with echo.
+        // A signal must not leave the terminal without echo, so this handler restores the echo. It
+        // then ends the process, even if an older handler would let the process continue: the rest
+        // of the passphrase would be shown.
         let token = Signals.add { number in
             restore(terminal, original)
             Signals.endProcess(by: number)

@@ -12,7 +12,7 @@ enum TerminalQuestion {
     static func ask(
         _ question: String, after lines: [String], remedy: String
     ) throws(ChannelError) -> Bool {
-        // Not standard input: what is piped into the command is no answer.
+        // The answer is not read from standard input: what is piped into the command is no answer.
         let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
         guard terminal >= 0 else {
             throw ChannelError(.noSuchFile, "there is no terminal to ask: \(remedy)")

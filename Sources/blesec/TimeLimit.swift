@@ -10,7 +10,7 @@ struct TimeLimit: Sendable {
             + "wait for bluetoothd's answer counts. By default a listener waits for ever, and each "
             + "phase of a dial has a limit of its own.")
 
-    /// What has not happened if there is no channel in time.
+    /// The text for ``run(orFail:_:)`` if no channel is ready in time.
     static let noChannel = "no channel was ready"
 
     let duration: Duration

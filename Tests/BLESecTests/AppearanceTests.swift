@@ -6,7 +6,7 @@ import Testing
 
 @testable import BLESec
 
-/// What the peer, and an eavesdropper, can learn from a failed handshake: SECURITY.md, "What a
+/// What the peer, and an eavesdropper, can learn from a failed handshake: see SECURITY.md, "What a
 /// failure shows".
 @Suite("What a failure shows")
 struct AppearanceTests {
@@ -29,7 +29,7 @@ struct AppearanceTests {
                 let other = try IdentityKey.generate().fingerprint
                 return .pinned([PeerKey(fingerprint: other)])
             case .impossibleKeyPinned:
-                // The hash of no bytes, which is the fingerprint of no key.
+                // No key has the hash of an empty array as its fingerprint.
                 return .pinned([PeerKey(fingerprint: Fingerprint(subjectPublicKeyInfo: []))])
             case .denied: return pinned.denying(DenyList([key]))
             case .notEnrolled: return .enrolled(KnownPeersFile("/nonexistent/known_peers"))
@@ -96,16 +96,16 @@ struct AppearanceTests {
         }
         // The changed byte of the acceptor's handshake message is, in this order, in the payload's
         // tag, in the static key's tag, in the encrypted static key and in the ephemeral key.
-        for fromEnd in [1, 17, 40, 90] {
+        for distanceFromEnd in [1, 17, 40, 90] {
             let pair = try PinnedPeers().pair([Self.xx])
             pair.tamper = { role, bytes in
                 var bytes = bytes
-                if role == .acceptor { bytes[bytes.count - fromEnd] ^= 1 }
+                if role == .acceptor { bytes[bytes.count - distanceFromEnd] ^= 1 }
                 return bytes
             }
             pair.run()
-            #expect(pair.dialer.outcome?.code == .authenticationFailed, "\(fromEnd)")
-            #expect(Self.flightLengths(pair, .dialer).count == 1, "\(fromEnd)")
+            #expect(pair.dialer.outcome?.code == .authenticationFailed, "\(distanceFromEnd)")
+            #expect(Self.flightLengths(pair, .dialer).count == 1, "\(distanceFromEnd)")
         }
     }
 
@@ -128,20 +128,20 @@ struct AppearanceTests {
 
     @Test("after a failed handshake an acceptor sends no record, unlike after a refusal")
     func acceptorFails() throws {
-        for fromEnd in [52, 60, 80, 110] {
+        for distanceFromEnd in [52, 60, 80, 110] {
             let pair = try PinnedPeers().pair([Self.xx])
             pair.tamper = { [unowned pair] role, bytes in
                 var bytes = bytes
                 // The dialer's second flight is its last handshake message and then its `ready`,
                 // a record of 51 bytes. The changed byte is in the handshake message.
                 if role == .dialer, pair.sent[.dialer]?.count == 2 {
-                    bytes[bytes.count - fromEnd] ^= 1
+                    bytes[bytes.count - distanceFromEnd] ^= 1
                 }
                 return bytes
             }
             pair.run()
-            #expect(pair.acceptor.outcome?.code == .authenticationFailed, "\(fromEnd)")
-            #expect(Self.flightLengths(pair, .acceptor).count == 1, "\(fromEnd)")
+            #expect(pair.acceptor.outcome?.code == .authenticationFailed, "\(distanceFromEnd)")
+            #expect(Self.flightLengths(pair, .acceptor).count == 1, "\(distanceFromEnd)")
         }
     }
 
@@ -199,14 +199,14 @@ struct AppearanceTests {
     func record() throws {
         let pair = try PinnedPeers().pair([Self.xx])
         pair.run()
-        let before = Self.flightLengths(pair, .acceptor)
+        let lengthsBefore = Self.flightLengths(pair, .acceptor)
         _ = try pair.dialer.queue([1, 2, 3])
         var bytes = pair.take(.dialer)
         bytes[bytes.count - 1] ^= 1
         pair.deliver(bytes, to: .acceptor)
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
         pair.run()
-        #expect(Self.flightLengths(pair, .acceptor) == before)
+        #expect(Self.flightLengths(pair, .acceptor) == lengthsBefore)
     }
 
     // MARK: - TLS
@@ -339,7 +339,7 @@ struct AppearanceTests {
     }
 
     @Test(
-        "in direct mode with TLS an acceptor's refusal ends the link; a dialer's, and a bad certificate, give an alert"
+        "in direct mode with TLS, an acceptor refuses by ending the link; a refusing dialer and a side that gets a bad certificate send an alert"
     )
     func directTLS() throws {
         let fixture = try CertificateFixture.shared()

@@ -38,10 +38,10 @@ struct AttackRun {
 
     /// Runs a channel to its end on both sides.
     ///
-    /// `attack` gets each SDU: its sender, the number of bytes that the sender has sent before it,
-    /// and its bytes. `attack` returns the bytes that arrive. If it returns `nil`, nothing arrives
-    /// any more, and the link ends for both sides. `endsWhen` is called whenever all bytes have
-    /// arrived; if it returns true, the link ends for both sides.
+    /// `attack` is called for each SDU. It gets the sender, the number of bytes that the sender has
+    /// sent before this SDU, and the SDU's bytes, and returns the bytes that arrive. If `attack`
+    /// returns `nil`, nothing arrives any more, and the link ends for both sides. `endsWhen` is
+    /// called whenever all bytes have arrived. If `endsWhen` returns true, the link ends for both sides.
     init(
         _ configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration),
         attack: @escaping (ChannelRole, _ offset: Int, [UInt8]) -> [UInt8]? = { $2 },
@@ -119,7 +119,7 @@ struct AttackRun {
     /// Records an issue if a side has reported something false. What a side received must be the
     /// beginning of its peer's messages, and nothing if the side was never ready. If a side reports
     /// success, it must have been ready, and both sides must have received all messages.
-    func expectNoLie(_ comment: @autoclosure () -> Comment) {
+    func expectTrueReports(_ comment: @autoclosure () -> Comment) {
         for role in [ChannelRole.dialer, .acceptor] {
             let side = self[role]
             let truth = Self.messages[role.peer, default: []]
@@ -145,7 +145,7 @@ extension ChannelMachine.Outcome {
 }
 
 /// All bytes that one side sends in a run, divided into pieces. The first piece is the hello or the
-/// answer; each other piece is a header and the one message whose length the header states.
+/// answer. Each other piece is a header and one message; the header states the message's length.
 struct SentPieces {
     /// How the bytes after the negotiation are divided.
     enum Framing {

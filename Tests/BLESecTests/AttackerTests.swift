@@ -133,7 +133,8 @@ private struct Scenario: CustomStringConvertible {
         self.firstOffer = firstOffer
     }
 
-    /// Whether only the holder of the acceptor's key can read the offer's first message.
+    /// Whether only the holder of the acceptor's key can read the offer's first message: destination
+    /// property 2 in the tables.
     static func needsAcceptorKey(_ firstOffer: SourceProperties) -> Bool {
         firstOffer.handshake[0].destination == 2
     }
@@ -501,7 +502,7 @@ private final class Victim {
 
     func deliver(_ bytes: [UInt8]) {
         guard machine.outcome == nil else { return }
-        machine.arrive(bytes, now: now)
+        machine.feed(bytes, now: now)
         observe()
     }
 

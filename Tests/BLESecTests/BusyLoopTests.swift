@@ -63,8 +63,8 @@ struct BusyLoopTests {
             }
             try await group.waitForAll()
         }
-        // The slow peer has not read everything yet, and the dialer holds at most `sendAhead` bytes
-        // and one message.
+        // The slow peer has not read everything yet. The dialer holds at most `sendAhead` bytes and
+        // one message, which counts as 1,064 bytes.
         #expect(await slow.acceptor.lastReceived < 40)
         #expect(await slow.dialer.traffic.unsealedBytes <= 3_064)
         let received = try await slowReceiving.value

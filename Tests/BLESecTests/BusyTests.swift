@@ -25,22 +25,22 @@ struct BusyTests {
             self.fixture = fixture
             endpoint = Endpoint(address)
             task = Task(executorPreference: fixture.loop) { [acceptedCount] in
-                var links: [any Link] = []
+                var answeredLinks: [any Link] = []
                 var channels: [SecureChannel] = []
                 while let link = try? await listener.accept() {
                     acceptedCount.withLock { $0 += 1 }
-                    guard links.count == linkCount else {
+                    guard answeredLinks.count == linkCount else {
                         _ = try await fixture.loop.run {
                             try link.send(Answer(status).encoded.span)
                         }
-                        links.append(link)
+                        answeredLinks.append(link)
                         continue
                     }
                     let channel = try fixture.channel(over: link, .acceptor)
                     try await channel.open()
                     channels.append(channel)
                 }
-                for link in links { await fixture.loop.run { link.close() } }
+                for link in answeredLinks { await fixture.loop.run { link.close() } }
                 for channel in channels { await channel.abort() }
                 await listener.close()
             }

@@ -61,7 +61,7 @@ struct ChannelFixture {
         return (dialer, acceptor)
     }
 
-    /// Expects that no timer and no source is left on the loop, and ends the loop.
+    /// Expects that no timer and no event source is left on the loop, and ends the loop.
     func finish() async {
         await clock.settle()
         let load = await loop.run { [loop] in loop.load }

@@ -98,7 +98,8 @@ private struct SpreadListener {
         return await loop.run { loop.load.sources }
     }
 
-    /// Closes the listener, expects that no loop has a timer or a source left, and ends the loops.
+    /// Closes the listener, expects that no loop has a timer or an event source left, and ends the
+    /// loops.
     func finish(_ peers: [RawPeer] = []) async throws {
         for peer in peers { await peer.leave() }
         await listener.close()
@@ -527,7 +528,7 @@ struct ChannelLoopsTests {
         try await spread.finish(peers)
     }
 
-    @Test("a loop that is shut down ends its channels and gets no more; other loops go on")
+    @Test("a loop that is shut down ends its channels and gets no new ones; the other loops go on")
     func shutdown() async throws {
         let spread = try await SpreadListener()
         let (listener, loops) = (spread.listener, spread.channelLoops)

@@ -8,9 +8,9 @@ struct ChannelTests {
     func memory() async throws {
         let loop = EventLoop(name: "test")
         let (dialer, acceptor) = try await Self.channels(on: loop)
-        async let got = dialer.receive()
+        async let firstMessage = dialer.receive()
         #expect(try await acceptor.deliver([9, 9]) == .delivered)
-        try await #expect(got == [9, 9])
+        try await #expect(firstMessage == [9, 9])
         async let closed: Void = {
             for index in 0..<200 {
                 try await dialer.send([UInt8](repeating: UInt8(index), count: index * 97))

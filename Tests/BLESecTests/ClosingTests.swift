@@ -27,7 +27,7 @@ struct ClosingTests {
     /// What one side did and observed.
     struct Account {
         /// How many messages the channel queued, even if `deliver` threw afterwards.
-        var sent = 0
+        var queuedCount = 0
         /// The numbers of the messages for which `deliver` returned `.delivered`.
         var delivered: [Int] = []
         /// The numbers of the messages that `receive` returned; -1 is a message with wrong content.
@@ -84,7 +84,7 @@ struct ClosingTests {
     /// Checks what one side did and saw against what its peer did and saw.
     static func check(_ side: Account, _ peer: Account, _ comment: Comment) {
         #expect(peer.received == Array(0..<peer.received.count), comment)
-        #expect(peer.received.count <= side.sent, comment)
+        #expect(peer.received.count <= side.queuedCount, comment)
         for number in side.delivered { #expect(number < peer.received.count, comment) }
         // If both sides end and receive everything, each sees its peer's end, and every `close`
         // succeeds.
@@ -92,11 +92,11 @@ struct ClosingTests {
         if completeEndings.contains(side.ending), completeEndings.contains(peer.ending) {
             #expect(side.sawEnd && (side.closeSucceeded || side.ending == .finish), comment)
         }
-        if side.sawEnd { #expect(side.received.count == peer.sent, comment) }
+        if side.sawEnd { #expect(side.received.count == peer.queuedCount, comment) }
         guard side.closeSucceeded else { return }
         #expect(side.sawEnd, comment)
-        #expect(side.received.count == peer.sent, comment)
-        #expect(peer.received.count == side.sent, comment)
+        #expect(side.received.count == peer.queuedCount, comment)
+        #expect(peer.received.count == side.queuedCount, comment)
         #expect(peer.sawEnd, comment)
     }
 
@@ -158,7 +158,7 @@ struct ClosingTests {
         var account = await sending.value
         account.ending = ending
         account.closeSucceeded = closeSucceeded
-        account.sent = Int(await channel.traffic.queuedMessages)
+        account.queuedCount = Int(await channel.traffic.queuedMessages)
         (account.received, account.sawEnd) = await receiving.value
         // The messages that had arrived can still be received after the channel has ended.
         let (rest, sawEnd) = await receive(channel, atMost: .max)
@@ -173,8 +173,8 @@ struct ClosingTests {
         var random = random
         var account = Account()
         for number in 0..<count {
-            let length = Int.random(
-                in: 2...(Int.random(in: 0..<8, using: &random) == 0 ? 30_000 : 900), using: &random)
+            let greatestLength = Int.random(in: 0..<8, using: &random) == 0 ? 30_000 : 900
+            let length = Int.random(in: 2...greatestLength, using: &random)
             let message =
                 [UInt8(number >> 8), UInt8(number & 0xFF)]
                 + [UInt8](repeating: UInt8(number & 0xFF), count: length - 2)

@@ -264,13 +264,13 @@ struct CoalescingTests {
     }
 }
 
-/// A link that counts its sends, and the bytes that they have taken.
+/// A link that counts the calls of ``send(_:)``, and the bytes that it has taken.
 final class CountingLink: Link, @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only.
     private let link: any Link
-    /// The calls of ``send(_:)`` that have taken bytes.
+    /// The number of calls that have taken bytes.
     private(set) var sendCount = 0
-    /// All calls of ``send(_:)``.
+    /// The number of all calls.
     private(set) var attempts = 0
     private(set) var byteCount = 0
     /// Whether sends take everything and pass nothing on.

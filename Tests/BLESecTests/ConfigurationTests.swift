@@ -183,7 +183,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "options that the mode does not have, a 256-byte context and a prologue that begins with blesec/1 are refused"
+        "options that the mode does not have, a 256-byte context, and a prologue with blesec/1 at its beginning or after two bytes are refused"
     )
     func modes() throws {
         try Self.expectRefused { $0.prologue = [1] }
@@ -210,7 +210,7 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("direct mode takes no prologue of negotiated mode")
+    @Test("direct mode refuses every prologue that negotiated mode can have")
     func negotiatedPrologues() throws {
         var transcript = NegotiationTranscript(context: [1, 2, 3])
         transcript.hello = try Hello(offers: [Self.xx]).encoded

@@ -5,7 +5,7 @@ import Testing
 
 @testable import BLESec
 
-/// A connection's machine, and the time that it is given.
+/// A connection's machine, and the time that is passed to the machine.
 private struct TimedMachine {
     var machine: ConnectionMachine
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
@@ -273,7 +273,7 @@ struct ConnectionMachineTests {
         #expect(connection.state == .handshaking)
     }
 
-    @Test("a state that an attempt has reported changes nothing if it arrives after the failure")
+    @Test("a state that an attempt reports after its failure changes nothing")
     func lateState() {
         var connection = TimedMachine()
         let attempt = connection.beginAttempt()

@@ -9,10 +9,12 @@ import Testing
 /// may be resumed, however many wait.
 @Suite("Many tasks that send", .timeLimit(.minutes(2)))
 struct CrowdTests {
-    /// So many that resuming all of them for each message would exceed ``mostResumptions``.
+    /// How many tasks send. If each message resumed all of them, ``mostResumptions`` would be
+    /// exceeded.
     private static let count = 400
-    /// Each message may resume its task when it is next, when there is room, and when it is
-    /// acknowledged. The rest is for wake-ups in vain, and for the tasks that serve the channel.
+    /// A message may resume its task three times: when the message is next, when there is room for
+    /// it, and when it is acknowledged. A fourth resumption for each message allows for wake-ups in
+    /// vain, and for the tasks that serve the channel.
     private static let mostResumptions = UInt64(4 * count)
 
     private static func message(_ number: Int) -> [UInt8] {
@@ -23,8 +25,8 @@ struct CrowdTests {
         message.map { Int($0[0]) << 8 | Int($0[1]) }
     }
 
-    /// Little room, so that most of the tasks wait for it.
-    private static func limit(_ configuration: inout ChannelConfiguration) {
+    /// Sets small buffers, so that most of the tasks wait for room.
+    private static func limitBuffers(_ configuration: inout ChannelConfiguration) {
         configuration.limits.readAhead = 4_000
         configuration.limits.sendAhead = 4_000
     }
@@ -47,7 +49,7 @@ struct CrowdTests {
         _ fixture: ChannelFixture, exactlyOnce options: PeerConnection.DeliveryOptions?
     ) async throws -> (sender: PeerConnection, receiver: PeerConnection, SecureChannel) {
         let channels = try await fixture.channels(capacity: 8_192) { _, configuration in
-            limit(&configuration)
+            limitBuffers(&configuration)
             configuration.carriesDelivery = options != nil
         }
         let guarantee = options.map { PeerConnection.Guarantee.exactlyOnce($0) } ?? .atMostOnce
@@ -72,7 +74,7 @@ struct CrowdTests {
         let tasks = await Self.crowd(fixture) { try await sender.deliver($0) }
         for number in 0..<Self.count {
             #expect(Self.number(try await receiver.receive()) == number)
-            // An acknowledgement is delayed until the clock advances. So each one is for one message.
+            // An acknowledgement waits until the clock advances, so each acknowledges one message.
             await fixture.clock.advance(by: .seconds(1))
         }
         for task in tasks { #expect(try await task.value == .delivered) }
@@ -89,7 +91,7 @@ struct CrowdTests {
     func channel() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 8_192) {
-            Self.limit(&$1)
+            Self.limitBuffers(&$1)
         }
         let tasks = await Self.crowd(fixture) { try await dialer.send($0) }
         for number in 0..<Self.count {
@@ -117,7 +119,7 @@ struct CrowdTests {
                 try await channel.send(message)
             }
         }
-        // Those that wait are the last ones: the first ones have sent their message.
+        // The first tasks have sent their messages, and the last tasks wait.
         let sentCount = Int(await channel.traffic.queuedMessages)
         try #require(sentCount < Self.count - 2)
         for number in stride(from: sentCount, to: Self.count, by: 2) {

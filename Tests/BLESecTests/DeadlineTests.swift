@@ -109,7 +109,7 @@ struct DeadlineTests {
         let pair = try MachinePair(
             dialer: configuration(.dialer), acceptor: configuration(.acceptor))
         pair.run()
-        func check(_ machine: inout ChannelMachine) {
+        func expectDistantTimeouts(of machine: inout ChannelMachine) {
             #expect(machine.phase == .established)
             machine.end()
             _ = machine.transmit(now: pair.now)
@@ -119,7 +119,11 @@ struct DeadlineTests {
                 #expect(machine.nextTimeout(now: now) >= now.after(.seconds(1)))
             }
         }
-        if role == .dialer { check(&pair.dialer) } else { check(&pair.acceptor) }
+        if role == .dialer {
+            expectDistantTimeouts(of: &pair.dialer)
+        } else {
+            expectDistantTimeouts(of: &pair.acceptor)
+        }
     }
 }
 

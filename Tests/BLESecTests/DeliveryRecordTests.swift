@@ -6,7 +6,7 @@ import Testing
 @testable import BLESec
 
 /// The records of delivery (`docs/delivery.md`) on channels: records that the rules allow, and
-/// others.
+/// records that they forbid.
 @Suite("Records of delivery on channels")
 struct DeliveryRecordTests {
     /// An endpoint in memory, and what its program has sent and taken.
@@ -184,12 +184,12 @@ struct DeliveryRecordTests {
         #expect(code(of: pair.acceptor) == (isComplete ? nil : .timedOut))
     }
 
-    @Test("a port is asked for records only after something has happened that may cause one")
+    @Test("a port is asked for records only after an event that may cause a record")
     func asksSeldom() throws {
         let (dialer, acceptor) = (Side(seed: 11), Side(seed: 12))
         let pair = try channel(dialer, acceptor)
-        // The first message shows the acceptor that its `resume` has arrived. So the acceptor may
-        // have more to send, and its port is asked again.
+        // The dialer's first message shows that the acceptor's `resume` has arrived. So the acceptor
+        // may have more to send, and its port is asked again.
         dialer.send([0])
         pair.dialer.portMayHaveRecords()
         pair.run()
@@ -250,8 +250,8 @@ struct DeliveryRecordTests {
         dialer.send([1])
         dialer.send([2])
         pair.run()
-        // The peer's `resume` has been handled. The records after it wait until the token in it is
-        // committed.
+        // The dialer's `resume` has been handled. The dialer's further records wait until the token
+        // in this `resume` is committed.
         #expect(!(try session(of: pair.acceptor).wantsBytes))
         acceptor.isStoreBusy = false
         acceptor.commit()

@@ -106,9 +106,9 @@ struct DeliveryTests {
         await fixture.loop.run {
             dialer.assumeIsolated { $0.driver.machine.session?.agreement.features = [] }
         }
-        async let got = acceptor.receive()
+        async let received = acceptor.receive()
         let delivering = Task(executorPreference: fixture.loop) { try await dialer.deliver([1]) }
-        try await #expect(got == [1])
+        try await #expect(received == [1])
         await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .received)
         await fixture.end(dialer, acceptor)
@@ -159,6 +159,7 @@ struct DeliveryTests {
         let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
         try await acceptor.finish()
         #expect(try await acceptor.receive() == [0])
+        // The acknowledgement leaves after 50 ms, and restarts the close deadline of 10 s.
         await fixture.clock.advance(by: .milliseconds(10_040))
         #expect(await dialer.failure == nil, "the acknowledgement has restarted the close deadline")
         await fixture.clock.advance(by: .milliseconds(20))
@@ -167,7 +168,7 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("a close with its own limit fails when no acknowledgement arrives for that long")
+    @Test("a close with its own time limit fails if no acknowledgement arrives within that limit")
     func closeWithin() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -180,6 +181,7 @@ struct DeliveryTests {
             await fixture.clock.advance(by: .milliseconds(2_900))
             #expect(try await acceptor.receive() == [number])
         }
+        // The last acknowledgement leaves after 50 ms, and restarts the close deadline of 3 s.
         await fixture.clock.advance(by: .milliseconds(3_040))
         #expect(await dialer.failure == nil, "the acknowledgement has restarted the close deadline")
         await fixture.clock.advance(by: .milliseconds(20))
@@ -263,16 +265,16 @@ struct DeliveryTests {
         await fixture.clock.settle()
         let unread = await dialer.traffic.unreceivedBytes
         #expect((30_000..<40_000).contains(unread))
-        async let got = acceptor.receive()
+        async let received = acceptor.receive()
         let delivering = Task(executorPreference: fixture.loop) { try await dialer.deliver([2]) }
-        try await #expect(got == [2])
+        try await #expect(received == [2])
         await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .delivered)
         try await sending.value
         // The peer's messages now also fill the extra room, so the acknowledgement after them is
         // not read. `deliver` fails without a wait, because the dialer's program has received
         // nothing.
-        let endless = Task(executorPreference: fixture.loop) {
+        let endlessSending = Task(executorPreference: fixture.loop) {
             while true { try await acceptor.send(Array(repeating: 1, count: 10_000)) }
         }
         let secondDelivery = Task(executorPreference: fixture.loop) {
@@ -282,8 +284,8 @@ struct DeliveryTests {
         #expect(await failure(of: secondDelivery) == .limitExceeded)
         #expect(
             await dialer.traffic.unreceivedBytes <= 30_000 + ChannelLimits.extraReadAhead + 10_100)
-        endless.cancel()
-        _ = await failure(of: endless)
+        endlessSending.cancel()
+        _ = await failure(of: endlessSending)
         for _ in 0..<100 {
             #expect(try await dialer.receive() == Array(repeating: 1, count: 1_000))
         }
@@ -305,7 +307,7 @@ struct DeliveryTests {
         let delivering = Task(executorPreference: fixture.loop) {
             _ = try await dialer.deliver([2], within: .seconds(20))
         }
-        let endless = Task(executorPreference: fixture.loop) {
+        let endlessSending = Task(executorPreference: fixture.loop) {
             while true { try await acceptor.send(Array(repeating: 1, count: 10_000)) }
         }
         await fixture.clock.advance(by: .milliseconds(3_999))
@@ -314,8 +316,8 @@ struct DeliveryTests {
             "the delivery's own deadline, and the one that full buffers add")
         await fixture.clock.advance(by: .milliseconds(1))
         #expect(await dialer.callDeadlineCount == 0)
-        endless.cancel()
-        _ = await failure(of: endless)
+        endlessSending.cancel()
+        _ = await failure(of: endlessSending)
         await dialer.abort()
         #expect(await failure(of: delivering) == .limitExceeded)
         await acceptor.abort()
@@ -361,7 +363,7 @@ struct DeliveryTests {
     }
 
     @Test(
-        "a connection numbers its messages across links, and confirms each on the link it came over"
+        "a connection numbers messages across links, and confirms each on the link that carried it"
     )
     func connection() async throws {
         let fixture = try ChannelFixture()

@@ -93,7 +93,7 @@ struct DirectSessionTests {
     }
 
     /// Expects that `shutdown` is what the dialer may do now with a link without half-close.
-    private static func expect(
+    private static func expectShutdown(
         _ shutdown: LinkShutdown, _ pair: MachinePair, _ comment: Comment
     ) {
         #expect(
@@ -111,7 +111,7 @@ struct DirectSessionTests {
         #expect(!pair.dialer.wantsBytes && pair.dialer.unprocessedBytes > 0)
         for _ in 0..<3 {
             pair.passTime(.seconds(1))
-            Self.expect(.stay, pair, "records wait")
+            Self.expectShutdown(.stay, pair, "records wait")
         }
         var count = 0
         while count <= 20 {
@@ -125,9 +125,9 @@ struct DirectSessionTests {
         // The quiet second, after which the dialer may close the link, begins when the program
         // reads again.
         pair.passTime(.milliseconds(999))
-        Self.expect(.stay, pair, "the quiet second is not over")
+        Self.expectShutdown(.stay, pair, "the quiet second is not over")
         pair.passTime(.milliseconds(1))
-        Self.expect(.closeWhenDrained, pair, "the quiet second is over")
+        Self.expectShutdown(.closeWhenDrained, pair, "the quiet second is over")
     }
 
     @Test("a direct Noise dialer that has ended keeps the link while a record is incomplete")
@@ -139,11 +139,11 @@ struct DirectSessionTests {
         let bytes = pair.take(.acceptor)
         pair.deliver(Array(bytes.dropLast()), to: .dialer)
         pair.passTime(.seconds(2))
-        Self.expect(.stay, pair, "a byte is missing")
+        Self.expectShutdown(.stay, pair, "a byte is missing")
         pair.deliver(Array(bytes.suffix(1)), to: .dialer)
         #expect(pair.dialer.takeMessage(now: pair.now) == [1, 2, 3])
         pair.passTime(.seconds(1))
-        Self.expect(.closeWhenDrained, pair, "the record is whole")
+        Self.expectShutdown(.closeWhenDrained, pair, "the record is whole")
     }
 
     @Test("if a program does not read, its close fails with a reason that does not blame the peer")
@@ -232,6 +232,7 @@ struct DirectSessionTests {
             pair.run()
             #expect(pair.acceptor.takeMessage(now: pair.now) == message)
         }
+        // Over TLS a key serves for at least 1,024 records, however low the limit is.
         let isTLS = offer == CertificateFixture.tls
         let records = pair.dialer.session?.records
         #expect(try #require(records).sending.records == (isTLS ? 2_500 - 2 * 1_024 : 2_500))

@@ -8,7 +8,7 @@ import Testing
 
 @testable import BLESec
 
-/// Connections whose messages outlive links; `docs/delivery.md`.
+/// Connections whose messages outlive links: see `docs/delivery.md`.
 @Suite("messages arrive exactly once", .timeLimit(.minutes(2)))
 struct ExactlyOnceTests {
     private static func fixture() throws -> ReconnectFixture {
@@ -183,12 +183,18 @@ struct ExactlyOnceTests {
         _ fixture: ChannelFixture
     ) async throws -> (dialer: PeerConnection, acceptor: PeerConnection) {
         let channels = try await fixture.channels { $1.carriesDelivery = true }
+        return try await sides(fixture, channels.dialer, channels.acceptor)
+    }
+
+    private static func sides(
+        _ fixture: ChannelFixture, _ dialerChannel: SecureChannel, _ acceptorChannel: SecureChannel
+    ) async throws -> (dialer: PeerConnection, acceptor: PeerConnection) {
         let dialer = await PeerConnection.start(
             .offered, delivery: .exactlyOnce(), loop: fixture.loop)
         let acceptor = await PeerConnection.start(
             .offered, delivery: .exactlyOnce(), loop: fixture.loop)
-        #expect(await dialer.offer(channels.dialer))
-        #expect(await acceptor.offer(channels.acceptor))
+        #expect(await dialer.offer(dialerChannel))
+        #expect(await acceptor.offer(acceptorChannel))
         await fixture.clock.settle()
         return (dialer, acceptor)
     }
@@ -209,17 +215,58 @@ struct ExactlyOnceTests {
         await fixture.finish()
     }
 
+    @Test("after a link that died silently, a complete side stays reachable for 30 seconds")
+    func silentLoss() async throws {
+        let fixture = try ChannelFixture()
+        let links = await fixture.links()
+        let channels = [
+            try fixture.channel(over: links.dialer, .dialer) { $0.carriesDelivery = true },
+            try fixture.channel(over: links.acceptor, .acceptor) { $0.carriesDelivery = true },
+        ]
+        for opening in channels.map({ fixture.opening($0) }) { try await opening.value }
+        let (dialer, acceptor) = try await Self.sides(fixture, channels[0], channels[1])
+        await acceptor.finish()
+        await fixture.clock.settle()
+        // From now on, nothing of the acceptor arrives: it is complete, and the dialer is not.
+        await fixture.loop.run { links.acceptor.hold() }
+        await dialer.finish()
+        await fixture.clock.settle()
+        #expect(try await acceptor.receive() == nil)
+        let hasClosed = Locked(false)
+        let closing = Task(executorPreference: fixture.loop) {
+            try await acceptor.close()
+            hasClosed.withLock { $0 = true }
+        }
+        var seconds = 0
+        while await acceptor.current != nil, seconds < 200 {
+            await fixture.clock.advance(by: .seconds(1))
+            seconds += 1
+        }
+        #expect((31..<200).contains(seconds))
+        await fixture.clock.advance(by: .seconds(25))
+        #expect(!hasClosed.withLock { $0 })
+        let next = try await fixture.channels { $1.carriesDelivery = true }
+        #expect(await dialer.offer(next.dialer))
+        #expect(await acceptor.offer(next.acceptor))
+        let dialerClosing = Task(executorPreference: fixture.loop) { try await dialer.close() }
+        for task in [dialerClosing, closing] {
+            await fixture.advance(until: task)
+            try await task.value
+        }
+        await fixture.finish()
+    }
+
     @Test("a leave after the end returns as soon as the peer has confirmed the end")
     func leaveAfterEnd() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await Self.sides(fixture)
-        let began = fixture.clock.now
+        let startTime = fixture.clock.now
         let leaving = Task(executorPreference: fixture.loop) {
             await dialer.finish()
             try await dialer.leave()
         }
         await fixture.advance(until: leaving)
-        #expect(fixture.clock.now < began.advanced(by: .seconds(5)))
+        #expect(fixture.clock.now < startTime.advanced(by: .seconds(5)))
         await acceptor.shut(nil)
         await fixture.finish()
     }
@@ -495,8 +542,8 @@ struct ExactlyOnceTests {
         options.streams.maximumOpen = bound
         options.streams.maximumWaiting = bound
         options.streams.window = bound
-        // With 0 or -1 as the bounds in bytes no message could be sent, so these two keep their
-        // defaults then.
+        // With 0 or -1 as one of the next two bounds, no message could be sent. So for these values
+        // both keep their defaults.
         if bound > 0 { (options.maximumBytes, options.maximumMessageLength) = (bound, bound) }
         let lanes = [0, 1].map { _ in MessageLane(options) }
         defer { for lane in lanes { lane.end() } }
@@ -518,7 +565,7 @@ struct ExactlyOnceTests {
         #expect(lanes[0].pendingCount == 0)
     }
 
-    @Test("messages are still sent if the loop's turn that queues them also drops the connection")
+    @Test("messages are still sent if a connection is dropped in the loop's turn that queues them")
     func dropped() async throws {
         let fixture = try Self.fixture()
         let listener = try await fixture.listen()
@@ -531,17 +578,17 @@ struct ExactlyOnceTests {
             }
             return received
         }
-        let last: Locked<PeerConnection?>
+        let lastReference: Locked<PeerConnection?>
         let loop: EventLoop
         do {
             let sender = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
             #expect(try await sender.deliver([0]) == .delivered)
             loop = sender.loop
-            last = Locked(sender)
+            lastReference = Locked(sender)
         }
         // The last reference is dropped in the turn in which the messages are queued.
         try await Task(executorPreference: loop) {
-            guard let sender = last.withLock({ $0.take() }) else { return }
+            guard let sender = lastReference.withLock({ $0.take() }) else { return }
             for number in 1..<20 { _ = try await sender.send([UInt8(number)]) }
         }.value
         #expect(try await receiving.value == (0..<20).map { [UInt8($0)] })
@@ -645,12 +692,12 @@ struct ExactlyOnceTests {
 
     @Test("a connection closes if its channels are not configured for its guarantee")
     func mismatch() async throws {
-        for carries in [false, true] {
+        for carriesDelivery in [false, true] {
             var fixture = try Self.fixture()
-            fixture.carriesDelivery = carries
+            fixture.carriesDelivery = carriesDelivery
             let listener = try await fixture.listen()
             let dialer = try await fixture.dialing(
-                ReconnectFixture.rules, carries ? .atMostOnce : .exactlyOnce())
+                ReconnectFixture.rules, carriesDelivery ? .atMostOnce : .exactlyOnce())
             await dialer.wait(for: .closed)
             #expect(await dialer.status.failure?.code == .configuration)
             await listener.close()

@@ -108,11 +108,11 @@ struct FloodTests {
         var random = SeededGenerator(seed: 64)
         let flood = await fixture.loop.run { FullSpeedFlood(fixture, firstBytes, links: 128) }
         var dials: [Task<Void, any Error>] = []
-        for time in 0..<2_000 {
+        for millisecond in 0..<2_000 {
             // The hello arrives while the link waits for a place. Once the link has a place, the
             // handshake takes one round trip and the time that the loop needs to answer; together
             // they must fit into the guaranteed time of 100 ms.
-            if time % 20 == 0, time < 1_000 {
+            if millisecond % 20 == 0, millisecond < 1_000 {
                 dials.append(
                     Self.dial(
                         fixture, from: nil,
@@ -161,9 +161,9 @@ struct FloodTests {
             devicesMade = count
         }
 
-        /// Simulates the millisecond number `time`.
-        func step(_ time: Int) {
-            if time % 50 == 0 {
+        /// Simulates one millisecond of the flood; `millisecond` is its number.
+        func step(_ millisecond: Int) {
+            if millisecond % 50 == 0 {
                 // The device whose link is oldest closes it, and a new device makes a link.
                 for channel in devices.removeFirst().channels { channel.close() }
                 devices.append(Device(address: "flooder \(devicesMade)"))
@@ -182,7 +182,7 @@ struct FloodTests {
             }
             let channel = fixture.openLink(from: devices[current].address)
             let firstBytes = ListenerTests.firstFlight
-            if time % 2 == 0 { _ = try? channel.send(firstBytes.span) }
+            if millisecond % 2 == 0 { _ = try? channel.send(firstBytes.span) }
             devices[current].channels.append(channel)
         }
 
@@ -199,18 +199,18 @@ struct FloodTests {
         var random = SeededGenerator(seed: 500)
         let flood = await fixture.loop.run { LowEnergyFlood(fixture, devices: devices) }
         var dials: [Task<Void, any Error>] = []
-        for time in 0..<8_000 {
+        for millisecond in 0..<8_000 {
             // The known peers begin to dial after one second, when the flood has every place that
             // it can get.
-            if time % 50 == 0, time >= 1_000, time < 6_000 {
+            if millisecond % 50 == 0, (1_000..<6_000).contains(millisecond) {
                 dials.append(
                     Self.dial(
-                        fixture, from: "pinned \(time)",
+                        fixture, from: "pinned \(millisecond)",
                         roundTrip: .milliseconds(Int.random(in: 100...500, using: &random)),
                         retryAfter: .milliseconds(Int.random(in: 100...500, using: &random)),
                         score))
             }
-            await fixture.loop.run { flood.step(time) }
+            await fixture.loop.run { flood.step(millisecond) }
             await fixture.clock.advance(by: .milliseconds(1))
             let load = await fixture.listener.load
             // The default limit for handshakes, and the limit for links that were turned away and

@@ -4,7 +4,7 @@ import BLESecPrimitives
 @testable import BLESecNoise
 
 /// A party of a Noise handshake that sends the messages of its pattern and may lie about its keys.
-/// Where it lacks the key for a DH product, or a psk, it mixes random bytes and continues.
+/// Where it lacks a psk, or the key for a DH product, it mixes in random bytes and continues.
 ///
 /// It uses Noise's symmetric and transport states directly, without channels or engines.
 final class Impostor {

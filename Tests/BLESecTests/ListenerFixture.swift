@@ -76,7 +76,7 @@ struct ListenerFixture {
     }
 
     /// Closes the listener, expects that the listener has no links left and that the loop has no
-    /// timers or sources, and ends the loop.
+    /// timers or event sources, and ends the loop.
     func finish() async {
         await listener.close()
         await clock.settle()
@@ -137,8 +137,8 @@ final class RawPeer: Sendable {
 final class InjectableListener: LinkListener, @unchecked Sendable {
     // Sendable because its state is accessed on the loop's thread only.
     private let loop: EventLoop
-    private var waiting: [any Link] = []
-    private var waiters: [CheckedContinuation<(any Link)?, Never>] = []
+    private var waitingLinks: [any Link] = []
+    private var waitingAccepts: [CheckedContinuation<(any Link)?, Never>] = []
     private var isClosed = false
 
     init(loop: EventLoop) { self.loop = loop }
@@ -148,19 +148,19 @@ final class InjectableListener: LinkListener, @unchecked Sendable {
     /// Hands a link to the next `accept`.
     func inject(_ link: any Link) {
         if isClosed { return link.close() }
-        guard !waiters.isEmpty else { return waiting.append(link) }
-        waiters.removeFirst().resume(returning: link)
+        guard !waitingAccepts.isEmpty else { return waitingLinks.append(link) }
+        waitingAccepts.removeFirst().resume(returning: link)
     }
 
     func accept() async throws(LinkError) -> any Link {
         let link: (any Link)? = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 loop.execute { [self] in
-                    if isClosed || !waiting.isEmpty {
+                    if isClosed || !waitingLinks.isEmpty {
                         continuation.resume(
-                            returning: waiting.isEmpty ? nil : waiting.removeFirst())
+                            returning: waitingLinks.isEmpty ? nil : waitingLinks.removeFirst())
                     } else {
-                        waiters.append(continuation)
+                        waitingAccepts.append(continuation)
                     }
                 }
             }
@@ -174,15 +174,15 @@ final class InjectableListener: LinkListener, @unchecked Sendable {
     func close() async {
         await loop.run { [self] in
             isClosed = true
-            for link in waiting { link.close() }
-            waiting = []
+            for link in waitingLinks { link.close() }
+            waitingLinks = []
             end()
         }
     }
 
     private func end() {
-        for waiter in waiters { waiter.resume(returning: nil) }
-        waiters = []
+        for continuation in waitingAccepts { continuation.resume(returning: nil) }
+        waitingAccepts = []
     }
 }
 

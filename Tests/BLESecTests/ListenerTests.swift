@@ -159,17 +159,17 @@ struct ListenerTests {
 
     @Test("a direct peer that has not proven itself can lose its place after the guaranteed time")
     func unproven() async throws {
-        let direct = { (configuration: inout ChannelConfiguration) in
+        let useDirectIK = { (configuration: inout ChannelConfiguration) in
             configuration.mode = .direct
             configuration.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
         }
         let listening = try await ListenerFixture(
-            limits: Self.limits(handshakes: 2), change: direct)
+            limits: Self.limits(handshakes: 2), change: useDirectIK)
         // An unauthenticated peer records the known peer's first message, to replay it.
         let (near, far) = await listening.loop.run { [loop = listening.loop] in
             MemoryLink.pair(loop: loop)
         }
-        let channel = try listening.fixture.channel(over: near, .dialer, change: direct)
+        let channel = try listening.fixture.channel(over: near, .dialer, change: useDirectIK)
         let opening = listening.fixture.opening(channel)
         await listening.clock.settle()
         let recording = await RawPeer(far).receive()
@@ -437,7 +437,9 @@ struct ListenerTests {
         await channels.finish()
     }
 
-    @Test("a listener that cannot accept peers reports this once, until it has accepted one")
+    @Test(
+        "a listener that cannot accept peers reports this once, and again only after an accepted peer"
+    )
     func acceptErrors() async throws {
         let loop = EventLoop(name: "listener")
         let (peerEnd, listenerEnd) = await loop.run { MemoryLink.pair(loop: loop) }

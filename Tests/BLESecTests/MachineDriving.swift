@@ -7,7 +7,7 @@ extension ChannelMachine {
     /// Hands bytes to the machine as a driver does, but also while the machine wants no bytes.
     /// Drops the bytes beyond what an unauthenticated peer may send. Traps if the machine's buffer
     /// is full.
-    mutating func arrive(_ bytes: [UInt8], now: UInt64) {
+    mutating func feed(_ bytes: [UInt8], now: UInt64) {
         var rest = bytes[...]
         while !rest.isEmpty, !isOver {
             let part = rest

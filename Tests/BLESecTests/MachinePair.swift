@@ -83,7 +83,7 @@ final class MachinePair {
 
     private static func deliver(_ bytes: [UInt8], to machine: inout ChannelMachine, now: UInt64) {
         guard machine.outcome == nil else { return }
-        machine.arrive(bytes, now: now)
+        machine.feed(bytes, now: now)
         // A driver would call the store on another thread. Here the store is called directly, and
         // its answer is passed to `didDecide`.
         let handshake = machine.stage as? Handshake

@@ -135,7 +135,7 @@ final class MaliciousNoisePeer {
         while !rest.isEmpty, victim.outcome == nil {
             let part = Array(rest.prefix(min(piece, 65_536)))
             rest = rest.dropFirst(part.count)
-            victim.arrive(part, now: now)
+            victim.feed(part, now: now)
         }
     }
 

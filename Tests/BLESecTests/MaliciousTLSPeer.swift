@@ -219,7 +219,7 @@ import Testing
     /// Hands bytes to the victim unchanged, and collects what the victim sends.
     func deliver(_ bytes: [UInt8]) {
         guard victim.outcome == nil else { return }
-        victim.arrive(bytes, now: now)
+        victim.feed(bytes, now: now)
         collect()
     }
 

@@ -37,7 +37,7 @@ struct MemoryBoundTests {
         for _ in 0..<100 {
             flood += try peer.sealed(RecordType.data.rawValue, Array(repeating: 1, count: 1_400))
         }
-        peer.victim.arrive(flood, now: peer.now)
+        peer.victim.feed(flood, now: peer.now)
         #expect(!peer.victim.wantsBytes && peer.victim.unprocessedBytes > 130_000)
         peer.victim.linkWasLost(now: peer.now)
         #expect(peer.victim.unprocessedBytes == 0 && peer.victim.wantsBytes)
@@ -50,12 +50,12 @@ struct MemoryBoundTests {
         let pinned = try PinnedPeers()
         let loop = EventLoop(name: "test")
         let (first, second) = await loop.run { MemoryLink.pair(loop: loop, capacity: 1_100_000) }
-        var receiving = try pinned.configuration(.acceptor)
-        receiving.limits.readAhead = 1_000
+        var acceptorConfiguration = try pinned.configuration(.acceptor)
+        acceptorConfiguration.limits.readAhead = 1_000
         async let dialing = SecureChannel.open(
             over: first, role: .dialer, configuration: pinned.configuration(.dialer))
         async let accepting = SecureChannel.open(
-            over: second, role: .acceptor, configuration: receiving)
+            over: second, role: .acceptor, configuration: acceptorConfiguration)
         let (dialer, acceptor) = try await (dialing, accepting)
         let messages = (0..<1_000).map { [UInt8](repeating: UInt8($0 & 0xFF), count: 1_000) }
         // The acceptor's inbox is full after its first read, so the messages that follow stay in
@@ -103,7 +103,7 @@ struct MemoryBoundTests {
     }
 
     @Test(
-        "if incomplete messages are equally long, the channel ends whose new piece exceeds the budget"
+        "of equally long incomplete messages, the one whose new piece exceeds the budget ends its channel"
     )
     func sharedBudget() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)

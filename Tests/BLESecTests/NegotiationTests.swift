@@ -89,6 +89,7 @@ struct NegotiationTests {
         arguments: [xx, ik, kk, tls])
     func extendedAnswer(offer: String) throws {
         try Self.expectNeverReady(offers: [offer], changingFlightOf: .acceptor) { bytes in
+            // The extension has type 200 and no value. Byte 5 is the low byte of the answer's length.
             var bytes = bytes
             bytes[5] += 2
             bytes.insert(contentsOf: [200, 0], at: 8)

@@ -27,11 +27,11 @@ struct ObservationTests {
     @Test("when more failures arrive than an observation holds, the oldest are dropped and counted")
     func failures() async {
         var observers = Observers<Int>()
-        let observed = observers.add(capacity: 64)
+        let observation = observers.add(capacity: 64)
         for number in 0..<100 { observers.tell(number) }
         observers.finish()
-        #expect(observed.dropped == 36)
-        #expect(await observed.reduce(into: []) { $0.append($1) } == Array(36..<100))
+        #expect(observation.dropped == 36)
+        #expect(await observation.reduce(into: []) { $0.append($1) } == Array(36..<100))
     }
 
     @Test("an observer that stops takes no value away from the others")

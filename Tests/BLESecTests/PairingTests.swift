@@ -12,6 +12,7 @@ import Testing
 /// Channels that pair: with real handshakes and files of known peers, also over links that are cut.
 @Suite("Pairing", .serialized, .timeLimit(.minutes(5)))
 struct PairingTests {
+    /// How two devices pair.
     enum Way: String, CaseIterable, CustomTestStringConvertible {
         case invitation, code, comparison, codeOverTLS
         var testDescription: String { rawValue }

@@ -88,19 +88,19 @@ struct PeerConnectionTests {
         let listener = try await fixture.listen()
         let acceptor = await fixture.accepting(from: listener)
         let configuration = try fixture.configuration(.dialer)
-        let dials = Locked(0)
+        let dialCount = Locked(0)
         let dialer = await PeerConnection.start(
             .dialing { _ throws(ChannelError) in
                 let channel = try await SecureChannel.dial(
                     fixture.endpoint, configuration: configuration)
                 await channel.abort()
-                dials.withLock { $0 += 1 }
+                dialCount.withLock { $0 += 1 }
                 return channel
             }, rules: ReconnectFixture.rules)
-        let begun = ContinuousClock.now
-        while dials.withLock({ $0 }) < 3 { try await Task.sleep(for: .milliseconds(5)) }
+        let startTime = ContinuousClock.now
+        while dialCount.withLock({ $0 }) < 3 { try await Task.sleep(for: .milliseconds(5)) }
         // If a channel's end went unnoticed, the next attempt would follow 90 seconds later.
-        #expect(ContinuousClock.now - begun < .seconds(60))
+        #expect(ContinuousClock.now - startTime < .seconds(60))
         await dialer.abort()
         await acceptor.abort()
         await listener.close()
@@ -123,7 +123,7 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
-    @Test("after a service has called a dial off, the search continues, and no failure is counted")
+    @Test("after a service has cancelled a dial, the search continues, and no failure is counted")
     func dialCancelled() async throws {
         let fixture = try ChannelFixture()
         let connection = await PeerConnection.start(.offered, loop: fixture.loop)
@@ -135,7 +135,7 @@ struct PeerConnectionTests {
         await connection.heard(.dialCancelled(otherCandidate))
         #expect(await connection.status.state == .opening)
         await connection.heard(.dialCancelled(candidate))
-        // 25 seconds are longer than `opening` may last, and shorter than a search may.
+        // 25 seconds are longer than `opening` may last, but shorter than a search may last.
         await fixture.clock.advance(by: .seconds(25))
         #expect(await connection.status.state == .searching)
         #expect(await connection.status.failures == 0)
@@ -531,7 +531,7 @@ struct PeerConnectionTests {
     }
 
     @Test(
-        "a call that waits for a message receives that of an offered channel that is not used first",
+        "a waiting receive first returns the message of an offered channel that is not used",
         arguments: [false, true])
     func offeredWhileReceiving(isEnding: Bool) async throws {
         let fixture = try ChannelFixture()

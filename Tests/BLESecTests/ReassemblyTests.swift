@@ -30,12 +30,12 @@ struct ReassemblyTests {
     func onePeer() throws {
         let pinned = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
-        let peers = try (0..<3).map { _ in try Self.readyPeer(budget, pinned: pinned) }
-        for peer in peers {
-            try peer.send(.dataMore, Array(repeating: 1, count: 16_000))
-            try peer.send(.dataMore, Array(repeating: 1, count: 4_000))
+        let channels = try (0..<3).map { _ in try Self.readyPeer(budget, pinned: pinned) }
+        for channel in channels {
+            try channel.send(.dataMore, Array(repeating: 1, count: 16_000))
+            try channel.send(.dataMore, Array(repeating: 1, count: 4_000))
         }
-        #expect(peers.map(\.victimFailure) == [nil, nil, .limitExceeded])
+        #expect(channels.map(\.victimFailure) == [nil, nil, .limitExceeded])
     }
 
     @Test("each channel of a peer without a key has a share of its own")

@@ -16,6 +16,8 @@ import Testing
                     over: MemoryLink.pair(loop: loop).1, role: .acceptor,
                     configuration: configuration)
             }
+            // The connection's messages 1, 2, 3 and 5 are messages 1 to 4 of the first channel. The
+            // connection's message 4 came over the second channel, which is forgotten.
             var receipts = Receipts()
             for number: UInt64 in 1...3 { receipts.add(channels[0], number) }
             receipts.add(channels[1], 1)

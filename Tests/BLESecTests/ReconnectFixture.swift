@@ -16,6 +16,7 @@ struct ReconnectFixture {
         endpoint = try Endpoint(parsing: "unix:\(folder.file("socket"))")
     }
 
+    /// A policy with short waits between attempts.
     static var rules: ReconnectPolicy {
         var rules = ReconnectPolicy()
         rules.backoff = Backoff(first: .milliseconds(20), most: .milliseconds(100))

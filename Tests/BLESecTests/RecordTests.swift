@@ -215,8 +215,10 @@ struct RecordTests {
         }
         for index in 0..<2_500 { _ = try peer.victim.queue([UInt8(index & 0xFF)]) }
         try peer.pump()
-        let rekeys = peer.records.enumerated().filter { $0.element.type == .rekey }.map(\.offset)
-        #expect(rekeys == [1_024, 2_049])
+        let rekeyIndices = peer.records.enumerated().filter { $0.element.type == .rekey }
+            .map(\.offset)
+        // Each key seals 1,024 records, and then a rekey record.
+        #expect(rekeyIndices == [1_024, 2_049])
         #expect(peer.records.count { $0.type == .data } == 2_500)
     }
 
@@ -227,8 +229,10 @@ struct RecordTests {
             _ = try peer.victim.queue(Array(repeating: 1, count: 1_000))
             try peer.pump()
         }
-        let rekeys = peer.records.enumerated().filter { $0.element.type == .rekey }.map(\.offset)
-        #expect(rekeys == [1_501, 3_002])
+        let rekeyIndices = peer.records.enumerated().filter { $0.element.type == .rekey }
+            .map(\.offset)
+        // Each key seals 1,500 messages, and then a rekey record. The first key also seals `ready`.
+        #expect(rekeyIndices == [1_501, 3_002])
     }
 
     @Test("an acknowledged count that does not grow, or exceeds what was sent, ends the channel")

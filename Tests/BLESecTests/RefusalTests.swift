@@ -280,7 +280,7 @@ extension Refusable {
             try middle.issueDevice("rogue")
             return Behaviour(certificate: "rogue", chain: ["middle"])
         },
-        Self("that comes with an unneeded one with a compressed point", "unusual encoding") {
+        Self("sent with an unneeded certificate that has a compressed point", "unusual encoding") {
             setup in
             // The reason shows that OpenSSL has not decoded the key of the unneeded certificate.
             try setup.authority.issue(
@@ -328,7 +328,9 @@ struct RefusalTests {
         }
     }
 
-    /// Behaviours that are refused, each with the number of its alert.
+    /// Behaviours that are refused, each with the number of its alert: 40 is handshake_failure, 47
+    /// illegal_parameter, 50 decode_error, 70 protocol_version, 116 certificate_required, and 120
+    /// no_application_protocol.
     static let behaviours: [(Refusable, Int32)] = [
         (
             Refusable("no certificate", "is missing", roles: [.dialer]) { _ in
@@ -459,7 +461,7 @@ struct RefusalTests {
         }
     }
 
-    /// The exponents are the greatest prime of 32 bits, and the least of 33 bits.
+    /// Besides 65537, the exponents are the greatest prime of 32 bits and the least prime of 33 bits.
     @Test(
         "an RSA key that is too short or too large is refused, even if anyone is trusted without an authority",
         arguments: [

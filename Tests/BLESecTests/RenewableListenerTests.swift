@@ -10,7 +10,7 @@ struct RenewableListenerTests {
         let loop = EventLoop(name: "test")
         let listener = try await RenewableListener.listen(on: nil, loop: loop) { _ in }
         let accepting = Task(executorPreference: loop) { try await listener.accept() }
-        // The task is queued before this call, so it waits for a link when the call returns.
+        // The task was queued before this call, so the task waits for a link when the call returns.
         await loop.run {}
         await loop.shutdown()
         let outcome = await accepting.result

@@ -250,7 +250,7 @@ struct ReplayTests {
                         configuration: configuration(identity, mode, isDialer: false),
                         maximumSDU: 8_192, now: 1)
                     try listener.begin()
-                    listener.arrive(flight, now: 1)
+                    listener.feed(flight, now: 1)
                     lengths.append(listener.transmit(now: 1).count)
                     // Neither listener can read IK's message, which is for a third key.
                     let isOver = listener.isOver
@@ -273,7 +273,7 @@ struct ReplayTests {
             pair.deliver(pair.take(.dialer), to: .acceptor)
             #expect(!pair.take(.acceptor).isEmpty)
             #expect(pair.acceptor.outcome == nil)
-            // Whoever replays the flight cannot go on.
+            // Whoever replays the flight cannot continue the handshake.
             pair.passTime(.seconds(10))
             #expect(pair.acceptor.outcome?.code == .timedOut)
         }
@@ -318,17 +318,17 @@ struct ReplayTests {
                     name, .responder, prologue: transcript.prologue(for: .accept), keys: keys)
                 try impostor.read(Array(flight.dropFirst(transcript.hello.count + 2)))
                 let message = MaliciousNoisePeer.framed(try impostor.write())
-                machine.arrive(Answer(.accept).encoded + message, now: 1)
+                machine.feed(Answer(.accept).encoded + message, now: 1)
             } else {
                 transcript.hello = try Hello(offers: [name.description]).encoded
                 impostor = try Impostor(
                     name, .initiator, prologue: transcript.prologue(for: .accept), keys: keys)
                 let message = MaliciousNoisePeer.framed(try impostor.write())
-                machine.arrive(transcript.hello + message, now: 1)
+                machine.feed(transcript.hello + message, now: 1)
             }
             lengths.append(machine.transmit(now: 1).count)
             // The impostor does not have the key that it claims, so it can seal nothing.
-            machine.arrive(MaliciousNoisePeer.framed([UInt8](repeating: 1, count: 100)), now: 1)
+            machine.feed(MaliciousNoisePeer.framed([UInt8](repeating: 1, count: 100)), now: 1)
             let failure = machine.outcome?.code
             #expect(failure == .authenticationFailed)
         }
@@ -346,7 +346,7 @@ struct ReplayTests {
             now: pair.now)
         try ownAcceptor.begin()
         let hello = pair.take(.dialer)
-        ownAcceptor.arrive(hello, now: pair.now)
+        ownAcceptor.feed(hello, now: pair.now)
         let ownAnswer = ownAcceptor.transmit(now: pair.now)
         #expect(!ownAnswer.isEmpty)
         // The peer answers as well. How the dial ends depends on the peer alone.

@@ -4,9 +4,9 @@ import BLESecNoise
 /// (one-way and interactive patterns) and §18.2 (deferred patterns), in revision 34, copied and not
 /// computed.
 ///
-/// Each payload has a direction, a source property and a destination property. After the bar come
-/// transport payloads. The tables list a transport payload only if its properties differ from
-/// those of its sender's last handshake payload. The printed tables have two mistakes, which are
+/// Each payload has a direction, a source property and a destination property. The payloads after
+/// the bar are transport payloads. The tables list a transport payload only if its properties differ
+/// from those of its sender's last handshake payload. The printed tables have two mistakes, which are
 /// corrected here. For NX1 they have the transport payloads `-> 2 1` and `<- 0 5`; the arrows must
 /// be interchanged, because the initiator has no key to prove. For X1N they leave out the last
 /// transport payload.
@@ -131,7 +131,7 @@ struct SourceProperties {
 
     /// Whether the other party has proof of the identity of `role` after the first `count` messages
     /// of the handshake. Always true if there is no psk and `role` proves no key
-    /// (``provesKey(_:)``), since it then has nothing to prove.
+    /// (``provesKey(_:)``), since `role` then has nothing to prove.
     ///
     /// A payload with source property 2 proves a key. A psk is mixed in at the beginning of the
     /// first message (psk0) or at the end of message N (pskN). A party's ephemeral key is mixed in

@@ -122,11 +122,11 @@ struct StoreTests {
         let acceptor = try fixture.channel(over: second, .acceptor)
         let (dialing, accepting) = (fixture.opening(dialer), fixture.opening(acceptor))
         try await accepting.value
-        let began = ContinuousClock.now
+        let startTime = ContinuousClock.now
         try await expectOthersWork(fixture)
         // The store waits at most two seconds for the lock. If the loop waited for the store, the
         // other channels would wait as long.
-        #expect(ContinuousClock.now - began < .seconds(1))
+        #expect(ContinuousClock.now - startTime < .seconds(1))
         // Both sides are proven, but the dialer reports no channel before the peer is stored.
         #expect(await dialer.phase == .established)
         #expect(try KnownPeersFile(path).peers().isEmpty)
@@ -138,7 +138,7 @@ struct StoreTests {
     }
 
     @Test("a lock that is never released ends the dial with timedOut, and no peer is stored")
-    func lockedForGood() async throws {
+    func neverUnlocked() async throws {
         let fixture = try ChannelFixture()
         let folder = ScratchFolder()
         let path = folder.write("known_peers", "")

@@ -9,7 +9,7 @@ import Testing
 
 @testable import BLESec
 
-/// Connections with stores on disk; `docs/delivery.md`.
+/// Connections with stores on disk: see `docs/delivery.md`.
 @Suite("messages outlive the process", .timeLimit(.minutes(2)))
 struct StoredConnectionTests {
     private let folder = ScratchFolder()
@@ -190,7 +190,8 @@ struct StoredConnectionTests {
     }
 
     @Test(
-        "a store that is an older copy is noticed, also by later programs, and new messages arrive")
+        "a store that was replaced by an older copy is noticed, also by later programs, and new messages arrive"
+    )
     func rolledBack() async throws {
         let files = FileManager.default
         let (store, copy) = (folder.file("dialer"), folder.file("copy"))
@@ -382,8 +383,8 @@ struct StoredConnectionTests {
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         var last: PendingDelivery?
         for number in 0..<1_000 { last = try await dialer.send([UInt8(number & 255)]) }
-        // At most the first commit has begun, that of this side's first epoch. All messages wait
-        // for the second one.
+        // At most one commit has begun; it stores this side's first epoch. All messages wait for
+        // the second commit.
         #expect(store.state.withLock { $0.begunCommits } <= 1)
         store.state.withLock { $0.isGateOpen = true }
         try await dialer.waitUntilCommitted()
@@ -419,7 +420,7 @@ struct StoredConnectionTests {
         Task {
             var taken: [[UInt8]] = []
             while let message = try? await connection.receive() {
-                // If it cannot be confirmed any more, the message arrives again later.
+                // A message that can no longer be confirmed arrives again later.
                 let confirmed: Void? = try? await connection.confirm(
                     through: UInt64(taken.count + 1))
                 guard confirmed != nil else { break }
@@ -447,13 +448,13 @@ struct StoredConnectionTests {
         var peer = Machine(directory: "acceptor")
         let schedule: [(machine: Int, round: Round)] = [
             (0, .online), (0, .offline),
-            // Here the first machine's store is copied to the second one.
+            // Here the first machine's store is copied to the second machine.
             (1, .online), (0, .online), (1, .offline), (0, .offline), (1, .offline), (0, .online),
             (1, .unconfirmed), (0, .unconfirmed), (1, .online), (1, .online), (0, .offline),
             (0, .online), (1, .online), (0, .online),
         ]
-        for (count, (index, round)) in schedule.enumerated() {
-            if count == 2 {
+        for (roundNumber, (index, round)) in schedule.enumerated() {
+            if roundNumber == 2 {
                 try FileManager.default.copyItem(
                     atPath: folder.file("first"), toPath: folder.file("second"))
                 (machines[1].sent, machines[1].fates) = (machines[0].sent, machines[0].fates)
@@ -461,7 +462,7 @@ struct StoredConnectionTests {
             }
             let dialer = try await dialing(in: machines[index].directory)
             for part: UInt8 in 0..<3 {
-                let message = [UInt8(index), UInt8(count), part]
+                let message = [UInt8(index), UInt8(roundNumber), part]
                 let pending = try await dialer.send(message)
                 machines[index].sent.append(message)
                 #expect(pending.number == UInt64(machines[index].sent.count))
@@ -471,7 +472,7 @@ struct StoredConnectionTests {
                 continue
             }
             let acceptor = try await accepting()
-            let message = [9, UInt8(count)]
+            let message = [9, UInt8(roundNumber)]
             _ = try await acceptor.send(message)
             peer.sent.append(message)
             let atDialer = takeAll(dialer)
@@ -565,7 +566,7 @@ struct StoredConnectionTests {
         await listener.close()
     }
 
-    @Test("a store below a symbolic link is the same store as at the path without it")
+    @Test("a store below a symbolic link is the same store as at the path without the link")
     func symbolicLink() async throws {
         let real = folder.file("real")
         try FileManager.default.createDirectory(
@@ -583,7 +584,7 @@ struct StoredConnectionTests {
         withExtendedLifetime(store) {}
     }
 
-    @Test("making a store removes what a process left that was killed while it made the same store")
+    @Test("making a store removes the files of a process that was killed while it made this store")
     func leftovers() throws {
         let directory = folder.file("stores")
         let key = fixture.pinned.dialer.fingerprint

@@ -7,7 +7,7 @@ import Testing
 
 @testable import BLESec
 
-/// Streams beside the messages of a connection; `docs/delivery.md`, "Streams".
+/// Streams beside the messages of a connection: see `docs/delivery.md`, "Streams".
 @Suite("streams outlive links", .timeLimit(.minutes(2)))
 struct StreamConnectionTests {
     /// The identities and the socket, which must outlive the connections.
@@ -377,9 +377,9 @@ struct StreamConnectionTests {
 
     @Test(
         "streams work in both directions if one side's window is small", arguments: [1_000, 60_000])
-    func differentWindows(small: Int) async throws {
+    func differentWindows(smallWindow: Int) async throws {
         var options = PeerConnection.DeliveryOptions()
-        options.streams.window = small
+        options.streams.window = smallWindow
         let listener = try await fixture.listen()
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         options.streams.window = 200_000

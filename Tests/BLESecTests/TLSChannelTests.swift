@@ -432,7 +432,8 @@ struct TLSChannelTests {
         try authority.issueDevice("acceptor")
         let both = try ["ca.pem", "middle.pem"].flatMap { try #require(authority.folder.read($0)) }
         let authorities = try CertificateFile.authorities(authority.folder.write("both.pem", both))
-        // The list has the intermediate's serial number, as if one of its devices had that number.
+        // The list has the intermediate's serial number, as if a device of the intermediate had
+        // that number.
         let list = try RevocationList(
             lists: [middle.revocationList(["middle"])], authorities: authorities)
         func configuration(_ name: String) throws -> ChannelConfiguration {
@@ -463,9 +464,9 @@ struct TLSChannelTests {
     @Test(
         "a negotiated and a direct side never become ready, even if an attacker forges the hello",
         arguments: roles, [true, false])
-    func mixedModes(direct: ChannelRole, isForged: Bool) throws {
+    func mixedModes(directSide: ChannelRole, isForged: Bool) throws {
         var configurations = try CertificateFixture.shared().configurations()
-        if direct == .dialer {
+        if directSide == .dialer {
             configurations.dialer.mode = .direct
         } else {
             configurations.acceptor.mode = .direct
@@ -473,7 +474,8 @@ struct TLSChannelTests {
         let hello = try Hello(
             offers: [Self.tls], extensions: ChannelFeatures.known.extensions
         ).encoded
-        // A negotiated acceptor has only this one of the offered features, and its answer lists it.
+        // Of the offered features, a negotiated acceptor has only `acknowledgesTaken`. Its answer
+        // lists this feature.
         let answerLength = Answer(
             .accept, extensions: ChannelFeatures.acknowledgesTaken.extensions
         ).encoded.count
@@ -481,7 +483,7 @@ struct TLSChannelTests {
             guard isForged, offset == 0 else { return bytes }
             // The attacker adds a hello or an answer to what the direct side sends, and removes it
             // from what the negotiated side sends.
-            switch (role, direct) {
+            switch (role, directSide) {
             case (.dialer, .dialer): return hello + MaliciousNoisePeer.framed(bytes)
             case (.dialer, .acceptor): return Array(bytes.dropFirst(hello.count + 2))
             case (.acceptor, .dialer): return Array(bytes.dropFirst(answerLength))

@@ -180,11 +180,11 @@ struct TLSRecordTests {
         let peer = try MaliciousTLSPeer.ready(.acceptor)
         let ticket = peer.ticketRecords()
         try #require(ticket.count > 1)
-        let before = peer.records.count
+        let recordCountBefore = peer.records.count
         for record in ticket.dropLast() { peer.deliver(record) }
         _ = try peer.victim.queue([1])
         peer.pump()
-        #expect(!peer.isVictimOver && peer.records.count == before)
+        #expect(!peer.isVictimOver && peer.records.count == recordCountBefore)
         peer.deliver(ticket[ticket.count - 1])
         peer.pump()
         #expect(peer.opened.last?.payload == [1])
@@ -198,13 +198,13 @@ struct TLSRecordTests {
             $0.limits.rekeyAfterRecords = 1
             $0.limits.sendAhead = 1 << 20
         }
-        let before = peer.records.count
+        let recordCountBefore = peer.records.count
         for index in 0..<2_500 { _ = try peer.victim.queue([UInt8(index & 0xFF)]) }
         peer.pump()
         #expect(peer.opened.count { $0.type == .data } == 2_500)
         #expect(!peer.types.contains(.rekey))
         // 2,500 TLS records with data, and two that change the key.
-        #expect(peer.records.count - before == 2_502)
+        #expect(peer.records.count - recordCountBefore == 2_502)
     }
 
     @Test("a full inbox stops the reading, and later records are read once there is room")
@@ -264,13 +264,13 @@ struct TLSRecordTests {
     @Test("a changed record ends the channel without an alert", arguments: roles)
     func changed(role: ChannelRole) throws {
         let peer = try MaliciousTLSPeer.ready(role)
-        let before = peer.records.count
+        let recordCountBefore = peer.records.count
         var bytes = peer.sealed(MaliciousTLSPeer.record(.data, [1]))
         bytes[bytes.count - 1] ^= 1
         peer.deliver(bytes)
         peer.pump()
         #expect(peer.endLinkReturningVictimFailure()?.code == .authenticationFailed)
-        #expect(peer.records.count == before && peer.alert == nil)
+        #expect(peer.records.count == recordCountBefore && peer.alert == nil)
     }
 
     @Test("a channel that ends with close_notify alone is truncated, and nothing after it is read")

@@ -9,6 +9,8 @@ import Testing
 /// side always fails, and no side reports anything false.
 @Suite("Tampering")
 struct TamperingTests {
+    /// Names of protocols, and of special cases that ``AttackScenario/init(_:)`` describes. The first
+    /// four are the names of Noise protocols.
     static let scenarios = [
         "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_AESGCM_SHA256",
         "Noise_KK_25519_ChaChaPoly_BLAKE2s", "Noise_NNpsk0_25519_ChaChaPoly_SHA512",
@@ -25,7 +27,7 @@ struct TamperingTests {
         for role in Self.roles {
             #expect(scenario.reference[role].received == AttackRun.messages[role.peer])
         }
-        scenario.reference.expectNoLie("untouched")
+        scenario.reference.expectTrueReports("untouched")
     }
 
     @Test("a change of any byte that has a meaning is noticed", arguments: scenarios, roles)
@@ -190,9 +192,9 @@ struct AttackScenario {
     var framing: SentPieces.Framing { name.hasSuffix(CertificateFixture.tls) ? .tls : .noise }
 
     /// The position of the one byte whose change nobody notices; `nil` if `role` does not send such
-    /// a byte. Only the dialer of "Noise to TLS1.3" does, since it sends its ClientHello after the
-    /// acceptor's answer: the second byte of the legacy version in the header of the TLS record,
-    /// which TLS ignores (RFC 8446 §5.1).
+    /// a byte. Only the dialer of "Noise to TLS1.3" sends such a byte, because its ClientHello comes
+    /// after the acceptor's answer. The byte is the second byte of the legacy version in the header
+    /// of the ClientHello's TLS record. TLS ignores this byte (RFC 8446 §5.1).
     func ignoredPosition(_ role: ChannelRole) -> Int? {
         guard name == "Noise to TLS1.3", role == .dialer else { return nil }
         return sentPieces(role).pieces[2].lowerBound + 2
@@ -207,20 +209,20 @@ struct AttackScenario {
 
     /// Records an issue unless a side failed and neither side reported anything false.
     ///
-    /// `position` is where the attack on the bytes of `sender` begins. If that is before the end of
+    /// `position` is where the attack on the bytes of `sender` begins. If it is before the end of
     /// the sender's `ready`, the sender's peer must not have become ready, and the run must have
     /// ended within ``TamperingTests/handshakeLimit``.
     func expectNoticed(
         _ run: AttackRun, from sender: ChannelRole, at position: Int,
         _ comment: @autoclosure () -> Comment
     ) {
-        run.expectNoLie(comment())
+        run.expectTrueReports(comment())
         #expect(!run.bothComplete, comment())
-        guard let proving = sentPieces(sender).provingByteCount else {
+        guard let provingByteCount = sentPieces(sender).provingByteCount else {
             Issue.record("the \(sender) sends no ready")
             return
         }
-        if position < proving {
+        if position < provingByteCount {
             #expect(!run[sender.peer].wasReady, comment())
             #expect(run.elapsed <= TamperingTests.handshakeLimit, comment())
         }

@@ -85,9 +85,9 @@ struct TrustDecisionTests {
     @Test(
         "a person's refusal, or an error of the policy, ends the channel on both sides",
         arguments: roles, [true, false])
-    func refuses(role: ChannelRole, throwing: Bool) async throws {
+    func refuses(role: ChannelRole, policyThrows: Bool) async throws {
         let question = try await Question(role)
-        if throwing {
+        if policyThrows {
             question.person.fail()
         } else {
             question.person.answer(.refuse("never seen"))
@@ -208,8 +208,8 @@ struct TrustDecisionTests {
         requests.onDecision = { _ in answered.continuation.yield() }
         #expect(requests.ask(.evaluate(evaluate, identity)) == nil)
         requests.cancelDecision()
-        let others = TrustRequests(limits)
-        #expect(others.ask(.evaluate(evaluate, identity))?.code == .limitExceeded)
+        let otherRequests = TrustRequests(limits)
+        #expect(otherRequests.ask(.evaluate(evaluate, identity))?.code == .limitExceeded)
         person.answer(.admit)
         for await _ in answered.stream { break }
         while limit.take() == nil { await Task.yield() }

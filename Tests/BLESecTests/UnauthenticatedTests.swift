@@ -5,8 +5,8 @@ import Testing
 
 @testable import BLESec
 
-/// What unauthenticated peers can send, and a machine's limits for them: a time, and a number of
-/// bytes, `unauthenticatedBytes`, which these tests call the bound.
+/// What unauthenticated peers can send. A machine limits their time and the number of their bytes.
+/// These tests call the limit in bytes, `unauthenticatedBytes`, the bound.
 @Suite("Before authentication")
 struct UnauthenticatedTests {
     /// A dialer and an acceptor that pin each other's keys; `change` adapts the acceptor's

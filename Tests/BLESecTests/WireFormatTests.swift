@@ -8,8 +8,8 @@ import Testing
 /// The worked examples of `docs/wire-format.md`, compared with the output of channel machines with
 /// fixed keys.
 ///
-/// The test reads the hex blocks from that page. It fails if an example is not among those that the
-/// code makes, or if a byte differs.
+/// The test reads the hex blocks from that page. It fails if the page and the code do not have the
+/// same examples, or if a byte differs.
 @Suite("The wire format's worked examples")
 struct WireFormatTests {
     @Test("every hex block of the page equals what the code produces")

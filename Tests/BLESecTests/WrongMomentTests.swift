@@ -245,7 +245,7 @@ struct WrongMomentTests {
     }
 
     @Test(
-        "a close waits while the link takes bytes every 9 seconds; without an acknowledgement it fails"
+        "a close waits while the link takes bytes every 9 seconds, and fails if nothing is acknowledged"
     )
     func slowLink() throws {
         let peer = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(600) }

@@ -18,9 +18,9 @@ import Testing
             let payload = [UInt8](repeating: 1, count: size)
             // The first record of a size may create a context.
             try pair.pass(payload)
-            let before = blesec_allocations()
+            let countBefore = blesec_allocations()
             for _ in 0..<100 { try pair.pass(payload) }
-            #expect(blesec_allocations() == before, "\(size) bytes")
+            #expect(blesec_allocations() == countBefore, "\(size) bytes")
         }
     }
 
@@ -45,11 +45,11 @@ import Testing
             for size in [1, 64, 1_024, 8_000] {
                 let message = [UInt8](repeating: 1, count: size)
                 for _ in 0..<200 { try await ChannelPair.pass(message, from: dialer, to: acceptor) }
-                let before = blesec_allocations()
+                let countBefore = blesec_allocations()
                 for _ in 0..<messageCount {
                     try await ChannelPair.pass(message, from: dialer, to: acceptor)
                 }
-                counts[size] = Int(blesec_allocations() - before)
+                counts[size] = Int(blesec_allocations() - countBefore)
             }
             return counts
         }.value

@@ -115,6 +115,8 @@ import Testing
         #expect(report.link.isEmpty && report.engine.isEmpty)
         #expect(report.handshake.map(\.protocol) == names)
         let (xx, ik) = (report.handshake[0], report.handshake[1])
+        // The summands are an ephemeral key, an encrypted static key with its tag of 16 bytes, and a
+        // payload's tag. A key has 32 bytes with curve 25519, and 56 with curve 448.
         #expect(xx.flights == ["dialer": 2, "acceptor": 1])
         #expect(xx.bytes == ["dialer": 32 + 48 + 16, "acceptor": 32 + 48 + 16])
         #expect(ik.flights == ["dialer": 1, "acceptor": 1])

@@ -87,7 +87,7 @@ import Testing
     }
 
     @Test("a change counts if it exceeds three standard errors and its ratio's minimum margin")
-    func noise() {
+    func thresholds() {
         // The spread is 0.1, so with five samples each, three standard errors of both runs combined
         // are 0.19.
         let scatteredSamples = [0.8, 0.95, 1.0, 1.05, 1.2]

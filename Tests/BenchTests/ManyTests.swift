@@ -133,7 +133,7 @@ import Testing
     }
 
     @Test(
-        "idle channels are small and have no threads, and 10,000 would fit the kernel's limits"
+        "idle channels take little memory and no threads, and 10,000 would fit the kernel's limits"
     )
     func idle() throws {
         let outcome = try Bench.run([
@@ -142,9 +142,9 @@ import Testing
         #expect(outcome.status == 0, "\(outcome.errors)")
         let report = try JSONDecoder().decode(Report.self, from: Data(outcome.output))
         #expect(report.many.map(\.engine) == [ChannelConfiguration.defaultProtocol, "TLS1.3"])
-        for (result, limit) in zip(report.many, [16.0, 64.0]) {
+        for (result, limitInKiB) in zip(report.many, [16.0, 64.0]) {
             #expect(result.transport == "unix" && result.channels == 300)
-            #expect(result.idle.memory < limit * 1_024, "\(result.idle.memory)")
+            #expect(result.idle.memory < limitInKiB * 1_024, "\(result.idle.memory)")
             #expect(result.idle.descriptors == 1)
             #expect(result.idle.threads == 0 && result.busy.threads == 0)
             // The report counts the memory maps of all 600 ends. Linux allows a process 65,530 maps
@@ -167,19 +167,20 @@ import Testing
         let flood = try #require(report.flood.first)
         #expect(flood.handshakeRateAlone > 0 && flood.handshakeRateFlooded > 0)
         #expect(flood.endedLinkRate > 0)
-        // Three kinds of known peers: without a delay and with a round trip of 10 ms, both during a
-        // flood at full speed; with 100 to 500 ms, during a flood at LE's rate.
+        // There are three kinds of known peers. Two dial during a flood at full speed: one without a
+        // delay, and one with a round trip of 10 ms. The third dials during a flood at LE's rate,
+        // with a round trip of 100 to 500 ms.
         #expect(flood.knownPeers.count == 3)
         for peers in flood.knownPeers {
-            // One dial of each hundred may fail, and one if there are fewer dials.
+            // One dial in a hundred may fail. If there are fewer dials, one of them may fail.
             let failedDials = Int((Double(peers.dials) * (1 - peers.served)).rounded())
             #expect(peers.served > 0 && failedDials <= max(1, peers.dials / 100), "\(peers)")
         }
         #expect(report.costs.map(\.engine) == report.many.map(\.engine))
-        for (peer, limit) in zip(report.costs, [32.0, 128.0]) {
-            #expect(peer.bytesOfAnsweredPeer < limit * 1_024, "\(peer)")
-            // An unauthenticated peer may send 32 KiB. `limit` allows for its other memory.
-            #expect(peer.bytesOfUnfinishedMessage < 32 * 1_024 + limit * 1_024, "\(peer)")
+        for (peer, limitInKiB) in zip(report.costs, [32.0, 128.0]) {
+            #expect(peer.bytesOfAnsweredPeer < limitInKiB * 1_024, "\(peer)")
+            // An unauthenticated peer may send 32 KiB. `limitInKiB` is for the peer's other memory.
+            #expect(peer.bytesOfUnfinishedMessage < (32 + limitInKiB) * 1_024, "\(peer)")
         }
     }
 
@@ -207,7 +208,7 @@ import Testing
             }
         }
         // The names of the ratios to C have the number of channels, and say whether each send has a
-        // single message or a batch. Those of the ratios to one loop also have the number of loops.
+        // single message or a batch. The names of the ratios to one loop also have the number of loops.
         let name = "many/\(ChannelConfiguration.defaultProtocol)"
         for ratio in ["1/single", "1/batch", "4/single", "4/batch", "4/loops-2/opened"] {
             let found = report.ratios.first { $0.name == "\(name)/\(ratio)" }
@@ -261,7 +262,7 @@ import Testing
     func failedMeasurement() async throws {
         let peers = try PeerConfigurations(ChannelConfiguration.defaultProtocol)
         let loop = EventLoop(name: "failed")
-        // Kept, so that the socket is not removed by the listener's release.
+        // Keeps the listener, so that the listener's release does not remove the socket.
         var keptListener: SecureListener?
         var path = ""
         do {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import blesec_bench
 
-/// The model of LE radio: its air times and limits, and what channels reach in the model.
+/// The model of LE radio: its air times and limits, and the goodput and delays of channels in it.
 @Suite struct RadioTests {
     private static func parameters(
         _ phy: RadioParameters.PHY, milliseconds: Double
@@ -25,6 +25,7 @@ import Testing
             Self.parameters(.oneMegabit, milliseconds: 30),
             Self.parameters(.twoMegabit, milliseconds: 30)
         )
+        // All times are in nanoseconds.
         #expect(oneMegabit.airTime(0) == 80_000 && oneMegabit.airTime(251) == 2_088_000)
         #expect(twoMegabit.airTime(0) == 44_000 && twoMegabit.airTime(251) == 1_048_000)
         #expect(oneMegabit.exchangeTime(251) == 2_468_000)

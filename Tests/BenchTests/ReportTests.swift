@@ -83,7 +83,7 @@ import Testing
             Picture.self, from: Data(try Self.check("png.py", png).output))
         #expect(picture.width == 940)
         #expect(picture.height > 960)
-        // In this order: the background, the limits, and the two first colours of curves and bars.
+        // In this order: the background, the limits, and the first two colours of curves and bars.
         let pixels = picture.width * picture.height
         #expect(picture.count([255, 255, 255]) > pixels / 2)
         #expect(picture.count([0x55, 0x55, 0x55]) > 200)
@@ -108,8 +108,8 @@ enum Bench {
         return program[...slash] + "blesec-bench"
     }()
 
-    /// A time limit in seconds that only a bench that hangs reaches. The bench measures each figure
-    /// for a fixed time, and on a busy machine each figure waits for the processor.
+    /// A time limit in seconds; only a bench that hangs reaches this limit. The bench measures each
+    /// figure for a fixed time, and on a busy machine each figure waits for the processor.
     static let timeLimit = 120.0
 
     /// Runs the bench until it ends.

@@ -5,7 +5,7 @@ import Testing
 
 @testable import blesec_bench
 
-/// Urgent streams beside bulk streams: how long the queues below them delay urgent bytes.
+/// Urgent streams beside bulk streams: how long the queues below the streams delay urgent bytes.
 @Suite struct StreamTests {
     /// The PHY and the connection interval in milliseconds of each modelled connection.
     private static let connections: [(RadioParameters.PHY, Double)] =
@@ -47,8 +47,8 @@ import Testing
         #expect(result.busy.longest > 1.1 * result.longestAllowed, "\(result)")
     }
 
-    /// The median ratio, over a Unix link, of the time of an urgent round trip beside bulk streams
-    /// to its time alone.
+    /// The time of an urgent round trip beside bulk streams, divided by the time of one without
+    /// bulk streams: the median of all rounds, over a Unix link.
     private func unixRatio(
         _ scenario: StreamScenario, wrap: (any Link) -> any Link = { $0 }
     ) async throws -> Double {
@@ -81,6 +81,7 @@ import Testing
 
     @Test("over a Unix link, 64 bytes beside bulk data take at most 3 times as long as alone")
     func unix() async throws {
+        // Each sample takes 20 ms.
         var bestRatio = Double.infinity
         // On a busy machine a time may be longer, so only the best of up to three ratios is used.
         for _ in 0..<3 where bestRatio > 3 {

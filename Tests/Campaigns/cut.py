@@ -7,8 +7,8 @@ Each side sends N random bytes, in pieces of random lengths. The proxy cuts the 
 times within the first 2,000 bytes, that is in the handshake or in the records that resume the connection. With
 --kills, the tools have stores, and read and write files, and each is killed N times and started again. Until both
 tools have been killed N times, the proxy limits the rate of the second half of the bytes, so that no tool ends before
-its last kill. The output of each side must equal the input of the other side, both exit statuses must be 0, and no cut
-and no kill may be missing. Prints a line about the run, and ends with `N passed, N failed`.
+its last kill. The output of each side must equal the input of the other side, both exit statuses must be 0, and all
+cuts and kills must have been made. Prints a line about the run, and ends with `N passed, N failed`.
 """
 
 import argparse

@@ -4,12 +4,12 @@
     Tests/Campaigns/files.py [--tool PATH] [--bytes N] [--cuts N] [--kills N] [--tree N] [--seed N] [--only NAME]
 
 Sends a file of N bytes, a mix of random bytes and holes, while a proxy cuts the link N times at random bytes and each
-side is killed N times and started again. The file must arrive, no cut and no kill may be missing, and only bytes that
-were in flight at a cut or a kill may be sent twice. Then it prints the rates of a tree of N files of 1 KiB and of one
-file with as many bytes, over a Unix link and over a link with the rate and the delay of LE 2M; over the latter, the
-tree must reach 0.8 of the file's rate. Then it tests other cases: a full disk, a folder that cannot be written, a
-source that grows, shrinks or is replaced, a receiver that refuses, empty files, names that exist, a sender or a
-receiver that is interrupted. Prints what failed, and ends with `N passed, N failed`.
+side is killed N times and started again. The file must arrive, all cuts and kills must have been made, and only bytes
+that were in flight at a cut or a kill may be sent twice. Then it prints the rates of a tree of N files of 1 KiB and of
+one file with as many bytes, over a Unix link and over a link with the rate and the delay of LE 2M; over the second
+link, the tree must reach 0.8 of the file's rate. Then it tests other cases: a full disk, a folder that cannot be
+written, a source that grows, shrinks or is replaced, a receiver that refuses, empty files, names that exist, a sender
+or a receiver that is interrupted. Prints what failed, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from pathlib import Path
 from cut import ROOT, Proxy
 
 LIMIT = 120  # the longest wait, in seconds
-# The rate of an L2CAP channel with LE 2M, about, in bytes a second (docs/radio-model.md), and the delay of a byte in
+# About the rate of an L2CAP channel with LE 2M, in bytes a second (docs/radio-model.md), and the delay of a byte in
 # seconds: two connection intervals of 15 ms.
 RADIO_RATE, RADIO_DELAY = 163_000, 0.03
 

@@ -7,7 +7,7 @@ N connections, half of them over TCP and half over a Unix socket, and several at
 program that echoes them. Each connection shuts down its sending direction after its last byte; some send more
 than a stream's window. Each byte must come back once and in order, and then the end. A TCP connection must be
 reset if its target is not allowed, if nothing listens at its target, or if the peer is killed. At most half of the
-cuts are made while the TCP connections run, so that the other connections meet cuts too. No cut may be missing.
+cuts are made while the TCP connections run, so that the other connections meet cuts too. All cuts must have been made.
 Prints what failed, and ends with `N passed, N failed`.
 """
 

@@ -71,13 +71,16 @@ struct AnswerTests {
     func reflected() throws {
         var random = Random(seed: 4)
         var hellos = try (0..<500).map { _ in try HelloTests.randomHello(&random) }
-        // In the hellos that follow, everything after the length of the first name has the form of
-        // one extension: the name's first character is the extension's type, and the second is the
-        // extension's length. So only status and index are wrong.
+        // Read as an answer, a hello has its number of offers as the status, and the length of its
+        // first name as the index. In the hellos that follow, everything after these two bytes has
+        // the form of one extension: the name's first character is the extension's type, and the
+        // second is the extension's length. So only status and index are wrong.
         let valueLength = 100
         let lengthCharacter = String(decoding: [UInt8(valueLength)], as: UTF8.self)
         for count in 1...16 {
-            for firstLength in count == 1 ? valueLength + 2...valueLength + 2 : 2...20 {
+            // If a hello has only one name, this name is the whole extension.
+            let onlyLength = valueLength + 2
+            for firstLength in count == 1 ? onlyLength...onlyLength : 2...20 {
                 let padding = String(repeating: "x", count: firstLength - 2)
                 var offers = ["A" + lengthCharacter + padding]
                 var bytesLeft = valueLength - (firstLength - 2)

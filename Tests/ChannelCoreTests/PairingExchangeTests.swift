@@ -76,10 +76,10 @@ struct PairingExchangeTests {
             // the acceptor.
             #expect(bob.names.isEmpty || !alice.names.isEmpty)
             guard outcome.complete != [.dialer, .acceptor] else { continue }
-            // They meet again. If the number of records was odd, the roles are exchanged. If both
-            // have kept the first pairing, it must be completed without a code: to test this, each
-            // side gets a different code. Otherwise both sides use the same new code, invitation or
-            // comparison.
+            // Alice and Bob meet again, in exchanged roles if `cut` is odd. If each has kept the
+            // other as known or pending, the first pairing has to be completed without a code: to
+            // test this, the sides get different codes. Otherwise both sides use the same new code,
+            // invitation or comparison.
             let canComplete = [alice, bob].allSatisfy { !$0.names.isEmpty || !$0.pending.isEmpty }
             let newWays =
                 canComplete
@@ -142,7 +142,7 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "a listener gives up when no try is left; while the code is reserved for a peer, refusing another peer does not count"
+        "a listener gives up when no try is left; if the code is reserved for one peer, only when that peer is refused"
     )
     func listenerGivesUp() async throws {
         let (alice, bob, mallory) = (
@@ -171,7 +171,7 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "a dialer gives up when the other side refuses its code or its invitation, and not when it has met another device"
+        "a dialer gives up after the other side refuses its code or invitation, but not after a refusal by another device"
     )
     func dialerGivesUp() throws {
         let (bob, other) = (try PairingDevice(), try PairingDevice())
@@ -231,7 +231,7 @@ struct PairingExchangeTests {
         #expect(outcome.confirmed.count <= 1)
     }
 
-    @Test("a comparison that the program ends while a person decides pairs with nobody")
+    @Test("if the program ends a comparison while a person decides, neither side pairs")
     func endedMeanwhile() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         let comparisonToEnd = Locked<TrustPolicy.PairingComparison?>(nil)
@@ -413,7 +413,7 @@ struct PairingExchangeTests {
         #expect(ownWay.isOver(after: error, as: role) == (role == .dialer || way != .comparison))
     }
 
-    @Test("the error with which a listener gives up says how often its code can be tried then")
+    @Test("the error with which a listener gives up says that its code cannot be tried again")
     func triesInFinalError() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         let way = TrustPolicy.Pairing.code(try TrustPolicy.PairingCode("123456"))
@@ -478,7 +478,9 @@ struct PairingExchangeTests {
         #expect(secondAlice.pending.map(\.isVerified) == [false])
     }
 
-    @Test("an exchange that fails leaves a pending entry that another exchange has made meanwhile")
+    @Test(
+        "an exchange that fails does not remove a pending entry that another exchange has made meanwhile"
+    )
     func entryOfAnotherExchange() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         var run = PairingRun()
@@ -488,8 +490,8 @@ struct PairingExchangeTests {
         let other = TrustPolicy.PendingPeer(
             name: "alice", key: alice.key, transcript: [UInt8](repeating: 7, count: 32),
             isVerified: true)
-        // In Alice's next run with Bob, her proof is changed. Before Bob has it, another exchange
-        // replaces his entry.
+        // In Alice's next run with Bob, her proof is changed. Before Bob has the proof, another
+        // exchange replaces his entry for Alice.
         var later = PairingRun()
         later.tamper = { _, role, payload in
             guard role == .dialer, payload.first == PairingStep.settle.rawValue else {
@@ -568,7 +570,7 @@ struct PairingExchangeTests {
         #expect(alice.names == ["bob": bob.key] && alice.pending.isEmpty)
     }
 
-    @Test("a run of a comparison that is given up counts as a try, and no fourth run begins")
+    @Test("an abandoned run of a comparison counts as a try, and no fourth run begins")
     func givenUpComparisons() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         let (askedByAlice, askedByBob) = (Locked(0), Locked(0))

@@ -73,7 +73,7 @@ struct PairingRun {
         var errors: [ChannelRole: ChannelError] = [:]
         var complete: Set<ChannelRole> = []
         var confirmed: Set<ChannelRole> = []
-        /// The records that were sent before the cut, as they were before ``tamper``.
+        /// The records that were sent before the cut, as they were before ``tamper`` got them.
         var records: [(from: ChannelRole, payload: [UInt8])] = []
     }
 

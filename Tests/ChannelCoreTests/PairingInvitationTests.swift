@@ -20,15 +20,15 @@ struct PairingInvitationTests {
     @Test("a URI is parsed into the same invitation, even with white space around it")
     func roundTrip() throws {
         for service in [nil, Self.service, "1234"] {
-            let made = PairingInvitation(from: Self.key, service: service, now: Self.now)
-            for text in [made.uri, " \(made.uri)\r\n", "\t\(made.uri)\n"] {
-                let read = try PairingInvitation(parsing: text)
-                #expect(read.key == Self.key && read.service == service)
-                #expect(read.expires == Self.now + 120)
-                #expect(Self.bytes(read.copyOfSecret()) == Self.bytes(made.copyOfSecret()))
-                #expect(!read.isOwn && made.isOwn && read.uri == made.uri)
+            let invitation = PairingInvitation(from: Self.key, service: service, now: Self.now)
+            for text in [invitation.uri, " \(invitation.uri)\r\n", "\t\(invitation.uri)\n"] {
+                let parsed = try PairingInvitation(parsing: text)
+                #expect(parsed.key == Self.key && parsed.service == service)
+                #expect(parsed.expires == Self.now + 120)
+                #expect(Self.bytes(parsed.copyOfSecret()) == Self.bytes(invitation.copyOfSecret()))
+                #expect(!parsed.isOwn && invitation.isOwn && parsed.uri == invitation.uri)
             }
-            #expect(made.uri.utf8.count < 200)
+            #expect(invitation.uri.utf8.count < 200)
         }
     }
 
@@ -57,8 +57,8 @@ struct PairingInvitationTests {
             ("blesec:pair?", "is not a name with a value"),
             (good + "&", "is not a name with a value"),
             (good + "&v=1", "is repeated"), (good + "&\u{1B}[31m=1", "an unknown name"),
-            (without("v"), "v is missing"), (with("v", "2"), "another version"),
-            (with("v", "01"), "another version"), (without("key"), "key is missing"),
+            (without("v"), "v is missing"), (with("v", "2"), "its version is not 1"),
+            (with("v", "01"), "its version is not 1"), (without("key"), "key is missing"),
             (without("secret"), "secret is missing"), (without("expires"), "expires is missing"),
             (with("expires", "-1"), "no number"), (with("expires", "+5"), "no number"),
             (with("expires", "007"), "no number"), (with("expires", "1e9"), "no number"),
@@ -107,33 +107,33 @@ struct PairingInvitationTests {
 
     @Test("an invitation whose expiry has passed is parsed: only the inviter's clock decides")
     func past() throws {
-        let made = PairingInvitation(from: Self.key, now: 0)
-        #expect(try PairingInvitation(parsing: made.uri).expires == 120)
-        #expect(made.refusal == nil)
+        let invitation = PairingInvitation(from: Self.key, now: 0)
+        #expect(try PairingInvitation(parsing: invitation.uri).expires == 120)
+        #expect(invitation.refusal == nil)
     }
 
     @Test("the first key owns an invitation and may try again; another key is refused and reported")
     func owner() throws {
-        let made = PairingInvitation(from: Self.key, now: Self.now)
+        let invitation = PairingInvitation(from: Self.key, now: Self.now)
         let (first, other) = (Fingerprint(digest: [1]), Fingerprint(digest: [2]))
-        #expect(Self.refusal(made, first) == nil && Self.refusal(made, first) == nil)
-        #expect(Self.refusal(made, other)?.contains("seen by someone else") == true)
-        #expect(made.strangers == [other])
-        made.close()
-        #expect(Self.refusal(made, first)?.contains("used or withdrawn already") == true)
-        #expect(Self.refusal(made, other) != nil)
+        #expect(Self.refusal(invitation, first) == nil && Self.refusal(invitation, first) == nil)
+        #expect(Self.refusal(invitation, other)?.contains("seen by someone else") == true)
+        #expect(invitation.strangers == [other])
+        invitation.close()
+        #expect(Self.refusal(invitation, first)?.contains("used or withdrawn already") == true)
+        #expect(Self.refusal(invitation, other) != nil)
     }
 
     @Test(
         "an inviter's expired invitation admits nobody; the invited side still admits the inviter"
     )
     func expired() async throws {
-        let made = PairingInvitation(from: Self.key, lifetime: .seconds(1), now: Self.now)
-        let read = try PairingInvitation(parsing: made.uri)
+        let invitation = PairingInvitation(from: Self.key, lifetime: .seconds(1), now: Self.now)
+        let parsed = try PairingInvitation(parsing: invitation.uri)
         try await Task.sleep(for: .milliseconds(1_100))
         let other = Fingerprint(digest: [1])
-        #expect(Self.refusal(made, other)?.contains("has expired") == true)
-        #expect(Self.refusal(read, Self.key) == nil && Self.refusal(read, other) != nil)
+        #expect(Self.refusal(invitation, other)?.contains("has expired") == true)
+        #expect(Self.refusal(parsed, Self.key) == nil && Self.refusal(parsed, other) != nil)
     }
 
     @Test("codes are 4 to 12 digits; spaces and hyphens between them are ignored")

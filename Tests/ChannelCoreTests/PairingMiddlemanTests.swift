@@ -204,8 +204,8 @@ struct PairingMiddlemanTests {
             possibleAgreements += trial.couldHaveChosen ? 1 : 0
         }
         #expect(alice.names.isEmpty && bob.names.isEmpty)
-        // By chance the last two digits agree in about 4 of 400 trials, and in more than 20 trials
-        // in fewer than one of 10^8 runs.
+        // By chance the last two digits agree in about 4 of 400 trials. More than 20 agreements
+        // come by chance in fewer than one of 10^8 runs of this test.
         #expect(lastTwoAgreements <= 20, "\(lastTwoAgreements)")
         #expect(agreements <= 1)
         // The control: if Mallory knew the nonces when he chooses, 100 choices would make the last
@@ -238,6 +238,7 @@ struct PairingMiddlemanTests {
         let ownNonce = random.bytes(32)
         // Mallory's guess of the nonce that he does not know yet.
         let guess = random.bytes(32)
+        // The first choice with which the last two digits are those of `target`.
         func firstFit(_ target: Int, _ digits: ([UInt8], [UInt8]) -> Int) -> ([UInt8], [UInt8])? {
             choices.first { digits($0.0, $0.1) % 100 == target % 100 }
         }

@@ -153,9 +153,9 @@ struct PeerKeyTests {
     /// text.
     private static func isAccepted(_ text: String) -> Bool {
         guard let key = try? PeerKey(parsing: text) else { return false }
-        let again =
+        let encoded =
             key.publicKey.map { Base64.encode($0, padded: true) } ?? key.fingerprint.description
-        #expect(again == text)
+        #expect(encoded == text)
         return true
     }
 }

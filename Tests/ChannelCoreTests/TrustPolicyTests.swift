@@ -116,7 +116,9 @@ struct TrustPolicyTests {
         #expect(try store.key(named: "phone") == first.fingerprint)
     }
 
-    @Test("a policy with a condition admits a peer only if both admit it, and if the store answers")
+    @Test(
+        "a policy with a condition admits a peer only if policy and condition do, and the store answers"
+    )
     func condition() async throws {
         let store = Store()
         let (peer, other) = (try Self.newIdentity(), try Self.newIdentity())
@@ -161,7 +163,7 @@ struct TrustPolicyTests {
         }
         let refusing = TrustPolicy.asking { _ in .refuse("no") }.requiring(condition)
         #expect(try await !admits(refusing, peer))
-        // The name has been removed, and another one has the key.
+        // The name has been removed, and another name has the key.
         store.names.withLock { $0 = ["tablet": key] }
         for policy in policies { #expect(try await !admits(policy, peer)) }
         store.names.withLock { $0 = ["phone": key] }

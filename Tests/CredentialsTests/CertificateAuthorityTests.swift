@@ -114,9 +114,9 @@ struct CertificateAuthorityTests {
         let door = try issue(authority, "door")
         let first = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now)
         #expect(first.revocation == now)
-        let again = try authority.revoke(
+        let second = try authority.revoke(
             .file(folder.file("lamp.pem")), passphrase: nil, now: now + 60)
-        #expect(again.revocation == now)
+        #expect(second.revocation == now)
         let outcome = try Subprocess.run(
             "openssl",
             [
@@ -261,9 +261,9 @@ struct CertificateAuthorityTests {
     func deviceKeys(_ algorithm: [String]) throws {
         let authority = try make()
         let key = folder.file("own.key")
-        let made = try Subprocess.run(
+        let outcome = try Subprocess.run(
             "openssl", ["genpkey", "-out", key, "-algorithm"] + algorithm)
-        try #require(made.status == 0, "\(made.errors)")
+        try #require(outcome.status == 0, "\(outcome.errors)")
         try #require(unsafe chmod(key, 0o600) == 0)
         _ = try issue(authority, "private", key: key)
         let text = try openssl("pkey", "-in", key, "-pubout")
@@ -285,7 +285,7 @@ struct CertificateAuthorityTests {
     }
 
     @Test(
-        "a key that peers refuse since it is too weak or unusually large is refused",
+        "a key that is too weak or unusually large for peers is refused",
         arguments: [
             ["RSA", "-pkeyopt", "rsa_keygen_bits:1024"],
             ["RSA", "-pkeyopt", "rsa_keygen_bits:2040"],
@@ -306,9 +306,9 @@ struct CertificateAuthorityTests {
     private func expectRefusal(of algorithm: [String], _ reason: String) throws {
         let authority = try make()
         let key = folder.file("own.key")
-        let made = try Subprocess.run(
+        let outcome = try Subprocess.run(
             "openssl", ["genpkey", "-out", key, "-algorithm"] + algorithm)
-        try #require(made.status == 0, "\(made.errors)")
+        try #require(outcome.status == 0, "\(outcome.errors)")
         try #require(unsafe chmod(key, 0o600) == 0)
         expectError(.badKey, "\(key) \(reason)") { _ = try issue(authority, "lamp", key: key) }
     }
@@ -434,12 +434,12 @@ struct CertificateAuthorityTests {
         let lamp = try issue(authority, "lamp")
         let door = try issue(authority, "door")
         let own = try #require(folder.read("ca/ca.crl"))
-        for more in [Array("\(door.fingerprint) stolen\n".utf8), own] {
-            folder.write("ca/ca.crl", own + more)
+        for addition in [Array("\(door.fingerprint) stolen\n".utf8), own] {
+            folder.write("ca/ca.crl", own + addition)
             expectError(.badKey, "is not the authority's revocation list alone") {
                 _ = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now)
             }
-            #expect(folder.read("ca/ca.crl") == own + more)
+            #expect(folder.read("ca/ca.crl") == own + addition)
         }
         folder.write("ca/ca.crl", Array("# the list of our lamps\n".utf8) + own)
         _ = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now)
@@ -450,18 +450,18 @@ struct CertificateAuthorityTests {
     func linkedList() throws {
         let authority = try make()
         let lamp = try issue(authority, "lamp")
-        let place = folder.write("published.crl", try #require(folder.read("ca/ca.crl")))
-        let name = authority.revocationListPath
-        unsafe unlink(name)
-        try #require(unsafe symlink(place, name) == 0)
+        let target = folder.write("published.crl", try #require(folder.read("ca/ca.crl")))
+        let link = authority.revocationListPath
+        unsafe unlink(link)
+        try #require(unsafe symlink(target, link) == 0)
         _ = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now)
-        #expect(try openssl("crl", "-in", place, "-noout", "-text").contains("\(lamp.serial)"))
+        #expect(try openssl("crl", "-in", target, "-noout", "-text").contains("\(lamp.serial)"))
         var status = stat()
-        try #require(unsafe lstat(name, &status) == 0)
+        try #require(unsafe lstat(link, &status) == 0)
         #expect(status.st_mode & S_IFMT == S_IFLNK)
     }
 
-    @Test("a certificate of the future is listed so, and a clock after the end revokes nothing")
+    @Test("a certificate that is not valid yet is `future`; an expired authority revokes nothing")
     func otherClocks() throws {
         let authority = try make(days: 400)
         let later = now + 30 * 86_400
@@ -478,7 +478,7 @@ struct CertificateAuthorityTests {
         #expect(folder.read("ca/ca.crl") == list)
     }
 
-    @Test("a certificate that has no folder to go to is not recorded")
+    @Test("if the folder for a certificate is missing, the certificate is not recorded")
     func missingFolder() throws {
         let authority = try make()
         expectError(.cannotCreate, "cannot be created: No such file or directory") {

@@ -67,8 +67,8 @@ import Testing
             (["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"], "rsaEncryption"),
         ])
     func wrongAlgorithm(_ options: [String], _ name: String) throws {
-        let made = try Subprocess.run("openssl", ["genpkey"] + options)
-        try refuses(folder.write("key", made.output), .badKey, "holds a key for \(name)")
+        let outcome = try Subprocess.run("openssl", ["genpkey"] + options)
+        try refuses(folder.write("key", outcome.output), .badKey, "holds a key for \(name)")
     }
 
     @Test("a key in an algorithm's traditional form is refused as not PKCS#8")
@@ -87,17 +87,17 @@ import Testing
                 [0x02, 0x02, 0x00, 0x81]
             ),
         ])
-    func costly(_ options: [String], _ rounds: [UInt8]) throws {
+    func costly(_ options: [String], _ roundsDER: [UInt8]) throws {
         let plain = folder.write("plain", try validKey())
         let arguments = ["pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-outform", "DER"]
-        let made = try Subprocess.run("openssl", arguments + options)
-        try #require(made.status == 0, "\(made.errors)")
-        // `rounds` is the DER form of the last number in the options. The number is replaced by a
-        // larger one only in the finished file, so that openssl does not run so many rounds.
-        var der = made.output
+        let outcome = try Subprocess.run("openssl", arguments + options)
+        try #require(outcome.status == 0, "\(outcome.errors)")
+        // `roundsDER` is the DER form of the last number in the options. A larger number replaces
+        // it only in the finished file, so that openssl does not run so many rounds.
+        var der = outcome.output
         let start = try #require(
-            der.indices.first { der[$0...].starts(with: rounds) }, "no such number in the file")
-        for index in start + 2..<start + rounds.count { der[index] = 0xFF }
+            der.indices.first { der[$0...].starts(with: roundsDER) }, "no such number in the file")
+        for index in start + 2..<start + roundsDER.count { der[index] = 0xFF }
         der[start + 2] = 0x7F
         let label = "ENCRYPTED PRIVATE KEY-----\n"
         let base64 = Base64.encode(der, padded: true)
@@ -111,14 +111,14 @@ import Testing
         let plain = folder.write("plain", try validKey())
         let arguments = ["pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-outform", "DER"]
         let scrypt = ["-scrypt", "-scrypt_N", "16384", "-scrypt_r", "8", "-scrypt_p", "1"]
-        let made = try Subprocess.run("openssl", arguments + scrypt)
-        try #require(made.status == 0, "\(made.errors)")
+        let outcome = try Subprocess.run("openssl", arguments + scrypt)
+        try #require(outcome.status == 0, "\(outcome.errors)")
         func write(_ der: [UInt8]) -> String {
             let label = "ENCRYPTED PRIVATE KEY-----\n"
             let base64 = Base64.encode(der, padded: true)
             return folder.write("key", "-----BEGIN \(label)\(base64)\n-----END \(label)")
         }
-        var der = made.output
+        var der = outcome.output
         let identity = try IdentityFile.load(write(der), passphrase: secret("x"))
         #expect(identity.publicKey.count == 32)
         // N and r as DER. openssl makes no key with an r of 16, which takes more than 32 MiB.

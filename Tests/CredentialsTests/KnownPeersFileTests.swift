@@ -201,7 +201,7 @@ import Testing
         #expect(try store.rename("a", to: "z"))
     }
 
-    @Test("if the file is missing, removing or renaming a name does not make it")
+    @Test("if the file is missing, removing or renaming a name does not create the file")
     func nothingToChange() throws {
         let store = KnownPeersFile(path)
         #expect(try store.remove("anna") == false)

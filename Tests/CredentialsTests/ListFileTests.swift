@@ -66,7 +66,7 @@ import Testing
         #expect(Set(versions).count == changes.count)
     }
 
-    @Test("a file that has no version from its last reading never counts as unchanged")
+    @Test("a file that had no version when it was last read always counts as changed")
     func unsettled() {
         #expect(!ListFile.isUnchanged("/proc/self/none", since: nil))
         #expect(!ListFile.isUnchanged("/", since: nil))

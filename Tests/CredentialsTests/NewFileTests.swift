@@ -6,7 +6,7 @@ import Testing
 
 @testable import BLESecCredentials
 
-/// What exists of a new file while it is written.
+/// What other processes can see of a new file while it is written.
 @Suite("New files")
 struct NewFileTests {
     let folder = ScratchFolder()

@@ -130,7 +130,7 @@ import Testing
         #expect(try store.pendingPeers() == [peer(1, name: "b")])
     }
 
-    @Test("a name with only pending pairings is removed, and one bound to an unexpected key is not")
+    @Test("a name with only pending pairings is removed; a name bound to an unexpected key stays")
     func onlyPending() throws {
         let store = KnownPeersFile(path)
         for key in [nil, peer(1).key] {

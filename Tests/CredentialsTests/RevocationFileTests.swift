@@ -107,7 +107,7 @@ struct RevocationFileTests {
         #expect(contains(try file.current(at: now), lamp))
     }
 
-    @Test("while the list of an accepted authority is missing that was there before, checks fail")
+    @Test("if an accepted authority's list disappears from the file, checks fail until it is back")
     func lostList() throws {
         _ = try CertificateAuthority.create(
             folder.file("other"), name: nil, days: 400, passphrase: nil, now: now)
@@ -122,7 +122,7 @@ struct RevocationFileTests {
             path,
             authorities: CertificateFile.authorities(folder.write("authorities", certificates)))
         _ = try file.current(at: now)
-        // Also a file of keys alone, as the first content of the file could be.
+        // A file of keys alone fails too, although it is valid as a first content.
         for rest in [other, own, Array("\(door.fingerprint)\n".utf8)] {
             folder.write("lists", rest)
             for _ in 0..<2 {
@@ -135,7 +135,7 @@ struct RevocationFileTests {
         #expect(contains(try file.current(at: now), lamp))
     }
 
-    @Test("a CRL number that cannot be counted up prevents a revocation, and the list stays")
+    @Test("if a CRL number cannot be increased, the revocation fails, and the list stays unchanged")
     func lastNumber() throws {
         let config = configuration(
             certificate: authority.certificatePath, key: folder.file("ca/ca.key"))
@@ -284,7 +284,7 @@ struct RevocationFileTests {
     }
 
     @Test(
-        "a list that covers only some certificates or changes is refused, whether it says so in a critical extension or not",
+        "a list of only some certificates, or only of changes, is refused, even if the extension that says so is not critical",
         arguments: [
             "issuingDistributionPoint=critical,@point", "issuingDistributionPoint=@point",
             "2.5.29.27=critical,DER:020101", "2.5.29.27=DER:020101",
@@ -305,7 +305,7 @@ struct RevocationFileTests {
     }
 
     @Test(
-        "a list with an unknown critical extension is refused, and one that is not critical is ignored"
+        "a list with an unknown critical extension is refused; an unknown extension that is not critical is ignored"
     )
     func unknownExtension() throws {
         let config = configuration(
@@ -341,6 +341,7 @@ struct RevocationFileTests {
     @Test(
         "a list whose entries name other issuers, or have unknown critical extensions, is refused")
     func entryExtensions() throws {
+        // The identifiers of reasonCode, of certificateIssuer and of an unknown extension, in DER.
         let reason: [UInt8] = [0x55, 0x1D, 0x15]
         let issuer: [UInt8] = [0x55, 0x1D, 0x1D]
         let unknown: [UInt8] = [0x2B, 6, 1, 4, 1, 0x86, 0x8D, 0x1F, 1]
@@ -417,7 +418,7 @@ struct RevocationFileTests {
         }
     }
 
-    @Test("a file that hides a fingerprint in a line after another one is refused")
+    @Test("a file that hides a second fingerprint in a line is refused")
     func hiddenKeys() throws {
         let (first, second) = (lamp.fingerprint, door.fingerprint)
         expectError(.badKey, "line 1: a second fingerprint") {

@@ -18,10 +18,11 @@ import Testing
         #expect(scratch.mode("state") == 0o700)
         try folder.knownPeers.bind("lamp", to: key(1))
         try folder.lastAddresses.record("l2cap:AA:BB:CC:DD:EE:FF/0x80 random", of: key(1))
-        let again = try StateFolder.make(path)
-        #expect(try again.knownPeers.key(named: "lamp") == key(1))
+        let reopened = try StateFolder.make(path)
+        #expect(try reopened.knownPeers.key(named: "lamp") == key(1))
         #expect(
-            try again.lastAddresses.address(of: key(1)) == "l2cap:AA:BB:CC:DD:EE:FF/0x80 random")
+            try reopened.lastAddresses.address(of: key(1))
+                == "l2cap:AA:BB:CC:DD:EE:FF/0x80 random")
         #expect(scratch.mode("state/blesec/known_peers") == 0o600)
         #expect(scratch.mode("state/blesec/last_addresses") == 0o600)
     }

@@ -177,7 +177,7 @@ struct TrustedFileTests {
     }
 
     @Test(
-        "a file of the user or of root is accepted, unless others can write it, or it has to be secret and others can open it"
+        "a file of the user or of root is refused if others can write it; a secret file also if others can open it, unless it is root's credential for a service"
     )
     func modes() {
         func isRefused(
@@ -244,8 +244,8 @@ struct TrustedFileTests {
         folder.write("open/file", "y")
         let (path, folder) = (folder.path, folder)
         try link("link", to: "trusted")
-        // Tasks share threads, on one processor a single one, so the link is changed on a thread of
-        // its own.
+        // Tasks share threads: with one processor, all of them share one thread. So a thread of its
+        // own changes the link.
         let isOver = Locked(false)
         let swapper = try #require(BlockingThread.start())
         swapper.perform {
@@ -271,7 +271,7 @@ struct TrustedFileTests {
             }
         }
         isOver.withLock { $0 = true }
-        // The thread runs this call after the one that changes the link.
+        // The thread runs this closure after the closure that changes the link.
         await swapper.run {}
         #expect(refusals > 0)
     }

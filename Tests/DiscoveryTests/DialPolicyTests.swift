@@ -73,7 +73,7 @@ extension DialPolicy.Rules {
 struct DialPolicyTests {
     let candidate1 = PolicyRun.candidate(1)
 
-    @Test("a backoff with any durations waits from zero to the longest wait")
+    @Test("a backoff waits between zero and its longest wait, whatever its durations are")
     func extremeBackoffs() {
         var generator = SeededGenerator(seed: 6)
         let durations: [Duration] = [
@@ -91,7 +91,7 @@ struct DialPolicyTests {
         }
     }
 
-    @Test("an address whose link is being ended is not dialed until it is heard after the end")
+    @Test("an address is not dialed while its link is released, nor after that until it is heard")
     func release() {
         var run = PolicyRun(.heardOnce)
         run.hear(1)
@@ -301,7 +301,8 @@ struct DialPolicyTests {
     @Test(
         "a proven peer that hangs up immediately is dialed less and less often, unless links carry messages",
         arguments: [
-            // A link that ended early, without a message, and one that ended early after a message.
+            // How each link ended, early and without a message or early after a message; and the
+            // expected number of dials.
             (LinkOutcome.failed, 10...32), (.short, 300...600),
         ])
     func hangsUp(_ outcome: LinkOutcome, _ expected: ClosedRange<Int>) {

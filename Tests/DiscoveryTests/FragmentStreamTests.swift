@@ -36,7 +36,7 @@ private struct StreamPair {
     var toListener: [[UInt8]] = []
 
     /// A pair whose dialer can send and accept values of these sizes, in bytes. The listener has
-    /// the dialer's opening fragment; its answer is in `toDialer`.
+    /// the dialer's opening fragment; the listener's answer is in `toDialer`.
     init(dialerSends: Int = 508, dialerAccepts: Int = 508) throws {
         dialer = Side(
             FragmentStream(dialing: 1, sendableSize: dialerSends, acceptedSize: dialerAccepts))
@@ -133,7 +133,7 @@ struct FragmentStreamTests {
         }
     }
 
-    @Test("nothing is sent before the listener has answered, nor beyond what it grants")
+    @Test("the dialer sends nothing before the listener answers, and no more than is granted")
     func window() throws {
         var pair = try StreamPair(dialerSends: 20)
         #expect(pair.dialer.send([1], to: &pair.toListener) == 0)

@@ -86,7 +86,7 @@ struct ObjectTreeTests {
     }
 
     @Test(
-        "while there are other devices, none that is connected, paired or of a sought service is replaced"
+        "a device that is connected, paired or of a sought service is not replaced while there are other devices"
     )
     func replacement() {
         var tree = ObjectTree()
@@ -103,8 +103,8 @@ struct ObjectTreeTests {
             "data": ["ServiceData": .properties([service.description: .bytes([1])])],
         ]
         for (name, properties) in neededDevices { add(name, properties) }
-        // Each further device replaces a random one. A device that may be replaced survives all of
-        // these once in 20,000 runs.
+        // Each further device replaces a random one. A device that may be replaced survives all
+        // these additions once in 20,000 runs.
         for number in 0..<10 * ObjectTree.mostObjects { add("later_\(number)") }
         #expect(tree.paths(of: "org.bluez.Device1").count == ObjectTree.mostObjects)
         for name in neededDevices.keys {
@@ -113,7 +113,7 @@ struct ObjectTreeTests {
     }
 
     @Test(
-        "if all devices are of a sought service, a further one replaces one that was heard long ago"
+        "if all devices are of a sought service, a further device replaces one heard long ago"
     )
     func advertisers() {
         var tree = ObjectTree()
@@ -124,8 +124,8 @@ struct ObjectTreeTests {
             tree.add("/org/bluez/hci0/dev_\(number)", ofService)
         }
         tree.add(device, ofService)
-        // If devices were replaced without regard to when they were heard, this one would survive
-        // all of these once in 150 runs.
+        // If devices were replaced without regard to when they were heard, `device` would survive
+        // all these additions once in 150 runs.
         for number in 0..<5 * ObjectTree.mostObjects {
             tree.change(device, "org.bluez.Device1", ["RSSI": .int16(-40)], invalidated: [])
             tree.add("/org/bluez/hci0/dev_later_\(number)", ofService)
@@ -266,15 +266,15 @@ struct ObjectTreeTests {
     }
 
     /// How many devices with ``ObjectTree/mostParts`` characteristics take all the room.
-    private static let crowd = ObjectTree.mostObjects / ObjectTree.mostParts
+    private static let capacity = ObjectTree.mostObjects / ObjectTree.mostParts
 
-    private static func crowdedPath(_ number: Int) -> String { "/org/bluez/hci0/dev_\(number)" }
+    private static func devicePath(_ number: Int) -> String { "/org/bluez/hci0/dev_\(number)" }
 
     /// The objects of a device with ``ObjectTree/mostParts`` characteristics, the device last.
-    private static func crowdedDevice(
+    private static func fullDevice(
         _ number: Int, isConnected: Bool = false
     ) -> [ListedObject] {
-        let path = crowdedPath(number)
+        let path = devicePath(number)
         let characteristic = object("org.bluez.GattCharacteristic1")
         return (0..<ObjectTree.mostParts).map {
             ListedObject("\(path)/service0001/char\($0)", characteristic)
@@ -288,29 +288,29 @@ struct ObjectTreeTests {
 
     /// The number of characteristics of a device that `tree` has.
     private static func characteristics(of number: Int, in tree: ObjectTree) -> Int {
-        tree.paths(of: "org.bluez.GattCharacteristic1", below: crowdedPath(number)).count
+        tree.paths(of: "org.bluez.GattCharacteristic1", below: devicePath(number)).count
     }
 
     @Test(
-        "the services and characteristics of a connected device replace those of one that is not connected"
+        "the services and characteristics of a connected device replace those of a device that is not connected"
     )
     func replacedParts() {
         var tree = ObjectTree()
-        for number in 0...Self.crowd { Self.add(Self.crowdedDevice(number), to: &tree) }
-        let last = Self.crowdedPath(Self.crowd)
-        #expect(Self.characteristics(of: Self.crowd, in: tree) == 0, "others take all the room")
+        for number in 0...Self.capacity { Self.add(Self.fullDevice(number), to: &tree) }
+        let last = Self.devicePath(Self.capacity)
+        #expect(Self.characteristics(of: Self.capacity, in: tree) == 0, "others take all the room")
         #expect(tree.lacksParts(of: last))
         #expect(!tree.wantsListing, "the device is not connected")
-        let connected = Self.crowdedPath(Self.crowd + 1)
-        Self.add(Self.crowdedDevice(Self.crowd + 1, isConnected: true), to: &tree)
-        #expect(Self.characteristics(of: Self.crowd + 1, in: tree) == ObjectTree.mostParts)
+        let connected = Self.devicePath(Self.capacity + 1)
+        Self.add(Self.fullDevice(Self.capacity + 1, isConnected: true), to: &tree)
+        #expect(Self.characteristics(of: Self.capacity + 1, in: tree) == ObjectTree.mostParts)
         #expect(!tree.lacksParts(of: connected))
-        let replaced = (0..<Self.crowd).filter { Self.characteristics(of: $0, in: tree) == 0 }
+        let replaced = (0..<Self.capacity).filter { Self.characteristics(of: $0, in: tree) == 0 }
         #expect(replaced.count == 1)
-        #expect(replaced.allSatisfy { tree.lacksParts(of: Self.crowdedPath($0)) })
+        #expect(replaced.allSatisfy { tree.lacksParts(of: Self.devicePath($0)) })
         #expect(
             tree.paths(of: "org.bluez.GattCharacteristic1").count == ObjectTree.mostObjects)
-        // One more is one too many of this device, which a listing would not change.
+        // With this service the device has one part too many. A new listing would not change that.
         tree.add(connected + "/service0002", Self.object("org.bluez.GattService1"))
         #expect(tree.lacksParts(of: connected))
         #expect(!tree.wantsListing)
@@ -321,27 +321,27 @@ struct ObjectTreeTests {
 
     @Test("a listing keeps the characteristics of a connected device, whatever the order is")
     func listedParts() {
-        for position in [0, Self.crowd] {
-            var devices = (0..<Self.crowd).map { Self.crowdedDevice($0) }
-            devices.insert(Self.crowdedDevice(Self.crowd, isConnected: true), at: position)
+        for position in [0, Self.capacity] {
+            var devices = (0..<Self.capacity).map { Self.fullDevice($0) }
+            devices.insert(Self.fullDevice(Self.capacity, isConnected: true), at: position)
             var tree = ObjectTree()
             tree.replace(with: Self.listing(devices.flatMap { $0 }))
-            #expect(Self.characteristics(of: Self.crowd, in: tree) == ObjectTree.mostParts)
+            #expect(Self.characteristics(of: Self.capacity, in: tree) == ObjectTree.mostParts)
             #expect(!tree.wantsListing)
         }
     }
 
-    @Test("if all devices are connected, the one whose characteristics were left out is noticed")
+    @Test("if all devices are connected, the tree notices whose characteristics were left out")
     func connectedDevices() {
         var tree = ObjectTree()
-        for number in 0...Self.crowd {
-            Self.add(Self.crowdedDevice(number, isConnected: true), to: &tree)
+        for number in 0...Self.capacity {
+            Self.add(Self.fullDevice(number, isConnected: true), to: &tree)
         }
-        let last = Self.crowdedPath(Self.crowd)
+        let last = Self.devicePath(Self.capacity)
         #expect(tree.lacksParts(of: last))
         #expect(!tree.wantsListing)
         tree.change(
-            Self.crowdedPath(0), "org.bluez.Device1", ["Connected": .bool(false)], invalidated: [])
+            Self.devicePath(0), "org.bluez.Device1", ["Connected": .bool(false)], invalidated: [])
         #expect(tree.wantsListing, "the characteristics of the first device can be replaced")
         tree.remove(last, ["org.bluez.Device1"])
         #expect(!tree.wantsListing)

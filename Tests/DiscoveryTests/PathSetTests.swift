@@ -1,3 +1,4 @@
+import BLESecTesting
 import Testing
 
 @testable import BLESecDiscovery
@@ -6,12 +7,13 @@ import Testing
 struct PathSetTests {
     @Test("a random path is always one that was inserted and not removed")
     func model() {
+        var generator = SeededGenerator(seed: 1)
         var paths = PathSet()
         var model: Set<String> = []
         #expect(paths.randomElement() == nil)
         for _ in 0..<2_000 {
-            let path = "\(Int.random(in: 0..<8))"
-            if Bool.random() {
+            let path = "\(Int.random(in: 0..<8, using: &generator))"
+            if Bool.random(using: &generator) {
                 paths.insert(path)
                 model.insert(path)
             } else {

@@ -38,6 +38,8 @@ struct PayloadTests {
 
     @Test("version 1 is accepted, with no PSM or with a dynamic PSM and the capability for L2CAP")
     func firstBytes() {
+        // The high half of the first byte is the version, and the bit with the value 8 is the
+        // capability for L2CAP. The second byte is the PSM, or 0 for no PSM.
         for first in UInt8.min ... .max {
             for second in UInt8.min ... .max {
                 let payload = AdvertisementPayload([first, second, 1, 2, 3, 4])

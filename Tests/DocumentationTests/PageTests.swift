@@ -55,7 +55,7 @@ import Testing
             let command = isGroup ? words[1...2] : words[1...1]
             let help = try Subprocess.run(Program.path("blesec"), command + ["--help"])
             #expect(help.status == 0, "\(words)")
-            // In the list of options, a name may follow its short form.
+            // In the list of options, an option's name may follow its short form.
             let options = help.text.split(separator: "\n").compactMap { line in
                 line.wholeMatch(of: #/ {7}(?:-., )?(--[a-z-]+).*/#)?.1
             }

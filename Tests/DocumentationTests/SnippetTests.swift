@@ -26,7 +26,7 @@ import Testing
     }
 
     @Test(
-        "each Swift block of a page, indented or not, is in an example file that has its imports",
+        "each Swift block of a page, indented or not, is in an example file with the block's imports",
         arguments: try pages())
     func copied(_ path: String) throws {
         let sources = try Self.sources()

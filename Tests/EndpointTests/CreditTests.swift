@@ -38,6 +38,7 @@ struct CreditTests {
         // The first exchange only makes the store mark the messages as possibly sent.
         for _ in 0..<2 { try pair.exchange() }
         let receiver = pair.sides[1]
+        // The closure lets confirmations wait.
         func record() -> DeliveryRecord? { receiver.nextRecord(atMost: nil) { _ in false } }
         // A credit is sent when the program has taken half of the window: five messages.
         for count in 1...5 {

@@ -31,13 +31,14 @@ struct DeliveryWorld {
     struct Side {
         var endpoint: DeliveryEndpoint
         var store = StoredEndpoint()
-        /// The changes that the store is committing, and how many of `effects` are committed with
+        /// The changes that the store is committing, and how many of `handled` are committed with
         /// them.
-        var committing: (changes: [StoreChange], effects: Int)?
-        /// The messages that the program has dealt with, in order. They are committed together with
+        var committing: (changes: [StoreChange], handledCount: Int)?
+        /// The messages that the program has handled, in order. They are committed together with
         /// the position in the store.
-        var effects: [Content] = []
-        var committedEffects = 0
+        var handled: [Content] = []
+        /// How many of `handled` are committed.
+        var committedCount = 0
         /// Copies of the store and of the program's record.
         var copies: [Copy] = []
         /// The link that this side uses.
@@ -68,7 +69,7 @@ struct DeliveryWorld {
 
     struct Copy {
         var store = StoredEndpoint()
-        var effects: [Content]
+        var handled: [Content]
         var sent: [UInt64: Content] = [:]
         var confirmed: Set<Content> = []
         var unknown: Set<Content> = []
@@ -86,7 +87,8 @@ struct DeliveryWorld {
     private let limits: DeliveryEndpoint.Limits
     /// Contents that were sent, in order, by side.
     private(set) var sentContents: [[Content]] = [[], []]
-    /// How many of the rollbacks that had to be noticed were noticed.
+    /// How many rollbacks were noticed. Only those that a side had to notice count
+    /// (``Side/mustNoticeRollback``).
     private(set) var noticedRollbacks = 0
 
     init(seed: UInt64, _ hazards: Hazards, window: Int = 4_000) {
@@ -180,27 +182,27 @@ struct DeliveryWorld {
     }
 
     private mutating func commit(_ side: Int) {
-        if let (changes, effects) = sides[side].committing {
+        if let (changes, handledCount) = sides[side].committing {
             for change in changes { sides[side].store.apply(change) }
-            sides[side].committedEffects = effects
+            sides[side].committedCount = handledCount
             sides[side].committing = nil
             sides[side].endpoint.didCommit()
             sides[side].isIdle = false
         } else if let changes = sides[side].endpoint.takeChanges() {
-            sides[side].committing = (changes, sides[side].effects.count)
+            sides[side].committing = (changes, sides[side].handled.count)
         }
     }
 
-    /// The program takes a message if one waits, deals with it, and confirms it.
+    /// The program takes a message if one waits, handles the message, and confirms it.
     private mutating func take(_ side: Int) throws {
         sides[side].isIdle = false
         if let bytes = sides[side].endpoint.take() {
             guard !sides[side].mustNoticeRollback else {
                 throw Failure(description: "side \(side) takes a message, but was rolled back")
             }
-            sides[side].effects.append(Self.decode(bytes))
+            sides[side].handled.append(Self.decode(bytes))
         }
-        // A crash undoes the effects and the confirmations that are not committed yet.
+        // A crash undoes what is not committed yet: handled messages and confirmations.
         sides[side].endpoint.confirm(through: sides[side].endpoint.takenCount)
     }
 
@@ -244,7 +246,7 @@ struct DeliveryWorld {
                 sides[side].hasUnmetCopy = true
             }
             sides[side].store = copy.store
-            sides[side].effects = copy.effects
+            sides[side].handled = copy.handled
             sides[side].sent = copy.sent
             sides[side].confirmed = copy.confirmed
             sides[side].unknown = copy.unknown
@@ -259,10 +261,10 @@ struct DeliveryWorld {
                     sides[1 - index].store, later: sides[index].store)
             }
         } else {
-            sides[side].effects.removeLast(
-                sides[side].effects.count - sides[side].committedEffects)
+            sides[side].handled.removeLast(
+                sides[side].handled.count - sides[side].committedCount)
         }
-        sides[side].committedEffects = sides[side].effects.count
+        sides[side].committedCount = sides[side].handled.count
         sides[side].committing = nil
         let store = sides[side].store
         let storedIDs = Set(store.messages.map(\.id))
@@ -290,14 +292,14 @@ struct DeliveryWorld {
     private mutating func loseStore(_ side: Int) {
         // If rollbacks occur too, both sides' states may be lost, and then no side can recognize a
         // message that is sent again. So the program loses its record as well.
-        crash(side, restoring: Copy(effects: hazards.rollbacks ? [] : sides[side].effects))
+        crash(side, restoring: Copy(handled: hazards.rollbacks ? [] : sides[side].handled))
     }
 
     private mutating func copyStore(_ side: Int) {
-        let effects = Array(sides[side].effects.prefix(sides[side].committedEffects))
+        let handled = Array(sides[side].handled.prefix(sides[side].committedCount))
         sides[side].copies.append(
             Copy(
-                store: sides[side].store, effects: effects, sent: sides[side].sent,
+                store: sides[side].store, handled: handled, sent: sides[side].sent,
                 confirmed: sides[side].confirmed, unknown: sides[side].unknown,
                 dropped: sides[side].dropped))
     }
@@ -310,7 +312,7 @@ struct DeliveryWorld {
 
     /// Whether a peer whose store is `peer` has met a later state of a side than `store`, as
     /// `docs/delivery.md` defines it ("A received `resume`", step 1). What the peer has met but not
-    /// committed yet is not considered; it could only make the result true instead of false.
+    /// committed yet is not considered; that could only change the result from false to true.
     private static func hasMet(_ peer: StoredEndpoint, later store: StoredEndpoint) -> Bool {
         // An unused store begins a new state, which is no rollback.
         guard !store.own.isEmpty else { return false }
@@ -323,8 +325,9 @@ struct DeliveryWorld {
         }
         // The peer's program has confirmed messages that have not left according to `store`; or the
         // peer has the confirmation of messages that this side's program has not confirmed
-        // according to `store`. (A gap in an epoch that the store has only seen in a `resume` also
-        // shows it. But the peer may begin another epoch before its next `resume`.)
+        // according to `store`. (A gap in an epoch that the store has seen only in a `resume` is
+        // another sign. It is not used here, since the peer may begin another epoch before its next
+        // `resume`.)
         return peer.peerEpoch == store.epoch
             && peer.confirmed > max(store.mayHaveLeft, store.first - 1)
             || peer.epoch == store.peerEpoch && peer.first > store.confirmed + 1
@@ -340,7 +343,7 @@ struct DeliveryWorld {
             switch event {
             case .confirmed(let id):
                 guard let content = sides[side].sent[id] else { continue }
-                guard sides[1 - side].effects.contains(content) || sides[1 - side].hasLostState
+                guard sides[1 - side].handled.contains(content) || sides[1 - side].hasLostState
                 else { throw Failure(description: "\(content) is confirmed and was not taken") }
                 guard !sides[side].unknown.contains(content) else {
                     throw Failure(description: "\(content) is unknown and then confirmed")
@@ -390,7 +393,7 @@ struct DeliveryWorld {
             var isQuiet = false
             for _ in 0..<4_000 where !isQuiet {
                 let countsBefore = (
-                    underWay[newestLink]?.map(\.count) ?? [], sides.map(\.effects.count)
+                    underWay[newestLink]?.map(\.count) ?? [], sides.map(\.handled.count)
                 )
                 for side in 0...1 {
                     for _ in 0..<2 { commit(side) }
@@ -402,7 +405,7 @@ struct DeliveryWorld {
                 }
                 isQuiet =
                     (underWay[newestLink]?.map(\.count) ?? []) == countsBefore.0
-                    && sides.map(\.effects.count) == countsBefore.1
+                    && sides.map(\.handled.count) == countsBefore.1
                     && sides.allSatisfy { $0.committing == nil }
                     && (underWay[newestLink] ?? []).allSatisfy(\.isEmpty)
                     && sides.allSatisfy { $0.endpoint.hasToldPeerOfCompletion }
@@ -437,15 +440,15 @@ struct DeliveryWorld {
             if hazards.resendsUnknown, !hazards.rollbacks {
                 for content in sides[side].sent.values
                 where content.life == sides[side].life && !sides[side].dropped.contains(content)
-                    && !peer.effects.contains(content)
+                    && !peer.handled.contains(content)
                 { throw Failure(description: "\(content) of side \(side) is lost") }
             }
             if !hazards.resendsUnknown {
-                guard Set(peer.effects).count == peer.effects.count else {
+                guard Set(peer.handled).count == peer.handled.count else {
                     throw Failure(description: "side \(1 - side) has taken a message twice")
                 }
                 var last: [Int: Int] = [:]
-                for content in peer.effects {
+                for content in peer.handled {
                     guard content.number > last[content.life] ?? 0 else {
                         throw Failure(
                             description: "side \(1 - side) has taken messages out of order")
@@ -456,10 +459,10 @@ struct DeliveryWorld {
             // Without a lost state, everything arrives.
             if !sides.contains(where: \.hasLostState) {
                 guard
-                    peer.effects == sentContents[side].filter({ !sides[side].dropped.contains($0) })
+                    peer.handled == sentContents[side].filter({ !sides[side].dropped.contains($0) })
                 else {
                     throw Failure(
-                        description: "side \(1 - side) has taken \(peer.effects.count) of "
+                        description: "side \(1 - side) has taken \(peer.handled.count) of "
                             + "\(sentContents[side].count) messages")
                 }
             }
@@ -479,7 +482,7 @@ struct DeliveryWorld {
                         || sides[side].dropped.contains(content) && sides[side].hasLostState
                 case .dropped:
                     sides[side].dropped.contains(content)
-                        && !sides[1 - side].effects.contains(content)
+                        && !sides[1 - side].handled.contains(content)
                 case nil: false
                 }
             guard isTrue else {
@@ -488,7 +491,7 @@ struct DeliveryWorld {
         }
         for (id, content) in sides[side].sent
         where sides[side].store.fates.fate(id: id) == .dropped {
-            guard !sides[1 - side].effects.contains(content) else {
+            guard !sides[1 - side].handled.contains(content) else {
                 throw Failure(description: "\(content) was dropped, and was taken")
             }
         }

@@ -2,8 +2,8 @@ import Testing
 
 /// Random chains of events, and what `docs/delivery.md` promises after each.
 struct DeliveryWorldTests {
-    /// Runs `count` chains of 1,000 events each. Returns how many of the rollbacks that had to be
-    /// noticed were noticed.
+    /// Runs `count` chains of 1,000 events each. Returns the sum of their
+    /// ``DeliveryWorld/noticedRollbacks``.
     @discardableResult
     private static func run(_ hazards: DeliveryWorld.Hazards, count: UInt64 = 120) -> Int {
         var noticedRollbacks = 0

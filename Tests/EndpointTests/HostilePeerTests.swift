@@ -109,7 +109,7 @@ struct HostilePeerTests {
                 bytes: [UInt8](repeating: 1, count: count)))
     }
 
-    @Test("a chunk that does not continue the last one, is too long or does not fit, is refused")
+    @Test("a chunk that does not continue the last chunk, is too long or does not fit is refused")
     func chunks() throws {
         for (number, offset, length, count) in [
             (2, 0, 10, 10), (0, 0, 10, 10), (.max, 0, 10, 10), (1, 1, 10, 9), (1, 0, 10, 11),

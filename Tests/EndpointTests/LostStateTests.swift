@@ -115,10 +115,10 @@ struct LostStateTests {
             commit()
         }
 
-        /// Passes the next record of `one` to `other`; fails if `one` has none.
-        mutating func passOne(from one: DeliveryEndpoint, to other: DeliveryEndpoint) throws {
-            let record = try #require(one.nextRecord(atMost: 100))
-            try other.receive(record, using: &generator)
+        /// Passes the next record of `writer` to `reader`; fails if `writer` has none.
+        mutating func passOne(from writer: DeliveryEndpoint, to reader: DeliveryEndpoint) throws {
+            let record = try #require(writer.nextRecord(atMost: 100))
+            try reader.receive(record, using: &generator)
             commit()
         }
 
@@ -144,7 +144,7 @@ struct LostStateTests {
     enum LinkLoss: CaseIterable { case beforeLinkBegins, beforeResumeArrives, afterResumes }
 
     @Test(
-        "however many instances begin whose tokens the peer never takes over, no rollback is found",
+        "no rollback is found, however often an instance begins without the peer taking over its token",
         arguments: LinkLoss.allCases)
     func manyStarts(_ loss: LinkLoss) throws {
         var scene = Scene()
@@ -203,7 +203,7 @@ struct LostStateTests {
         #expect(!events.contains(.storeRolledBack))
     }
 
-    @Test("a message that is sent again after a loss counts as one that may have left")
+    @Test("a message that is sent again after a loss counts as possibly sent")
     func sentAgain() throws {
         for isRolledBack in [false, true] {
             var scene = Scene(resendsUnknown: true)
@@ -296,12 +296,12 @@ struct LostStateTests {
     enum AfterLoss: CaseIterable { case noLink, resumesAlone, ownRecords }
 
     @Test(
-        "a side whose store was lost, and that starts again before its peer knows, was not rolled back: its messages arrive",
+        "a side that loses its store, and restarts before its peer knows, does not count as rolled back, and its messages arrive",
         arguments: AfterLoss.allCases, [false, true])
     func lossAndRestart(_ afterLoss: AfterLoss, peerHasSent: Bool) throws {
         var scene = Scene()
-        // The peer knows the lost state's token and epoch and, if it has sent a message, no longer
-        // keeps what that state has confirmed.
+        // The peer knows the token and the epoch of the state that is lost below. If the peer has
+        // sent a message, that state has confirmed the message, and the peer no longer keeps it.
         _ = scene.receiver.send([1])
         if peerHasSent { _ = scene.sender.send([2]) }
         scene.commit()
@@ -351,10 +351,11 @@ struct LostStateTests {
         #expect(scene.receiver.take() == [5])
     }
 
-    @Test("a side whose store was lost was not rolled back, even if the peer was")
+    @Test("a side that loses its store does not count as rolled back, even if its peer was")
     func lossAndPeersRollback() throws {
         var scene = Scene()
-        // The peer takes over two instances of the lost store, and keeps a copy that names the first.
+        // The peer takes over the tokens of two instances of the store that is lost below. `older`
+        // is the `resume` of a copy of the peer's store that knows only the first token.
         scene.connect()
         try scene.exchange()
         _ = scene.receiver.send([1])
@@ -382,7 +383,7 @@ struct LostStateTests {
         #expect(!scene.takeReceiverEvents().contains(.storeRolledBack))
     }
 
-    @Test("a copy from before the first link is found, even if its side has begun an epoch since")
+    @Test("a copy from before the first link is found, even if the side has begun an epoch since")
     func copyFromBeforeFirstLink() throws {
         var scene = Scene()
         _ = scene.receiver.send([1])
@@ -421,7 +422,8 @@ struct LostStateTests {
                 scene.commit()
                 copy = scene.store
             }
-            // The peer loses its state, and so begins another epoch. Its messages are confirmed.
+            // The peer loses its state, and so begins another epoch. Its message in this epoch is
+            // confirmed.
             scene.replaceSender()
             scene.connect()
             _ = scene.sender.send([2])
@@ -452,14 +454,15 @@ struct LostStateTests {
         try scene.passOne(from: scene.receiver, to: scene.sender)
         try scene.passOne(from: scene.sender, to: scene.receiver)
         let copy = scene.store
-        // The first call only asks the store for the mark.
+        // The first call only makes the store mark the message as possibly sent.
         for _ in 0..<2 {
             try scene.passToReceiver()
             scene.commit()
         }
         #expect(scene.receiver.takeConfirmed() == [1])
         scene.commit()
-        // The link is lost before the confirmation leaves, and the next one before any other record.
+        // The link is lost before the confirmation leaves. On the next link, only the `resume`
+        // leaves before that link is lost.
         scene.connect()
         try scene.passOne(from: scene.receiver, to: scene.sender)
         #expect(scene.sender.nextEvent() == .confirmed(id: id))
@@ -471,7 +474,7 @@ struct LostStateTests {
     }
 
     @Test(
-        "a process finds that a copy of its store has confirmed a message, even if only in a resume"
+        "a process finds that a copy of its store was used, even if the copy confirmed a message only in a resume"
     )
     func copyHasConfirmed() throws {
         var scene = Scene()
@@ -506,7 +509,7 @@ struct LostStateTests {
         #expect(scene.receiver.takeConfirmed() == [2])
     }
 
-    @Test("a peer that is replaced after its end has arrived leaves nothing missing")
+    @Test("if a peer is replaced after its end has arrived, no message counts as missing")
     func replacedAfterEnd() throws {
         var scene = Scene()
         _ = scene.sender.send([1])
@@ -526,7 +529,7 @@ struct LostStateTests {
         #expect(!scene.receiver.mayMissMessages)
     }
 
-    /// How a process has begun whose store is copied and used in another process as well.
+    /// With which store the first process has begun. Later, another process uses a copy of it.
     enum Beginning: CaseIterable { case newStore, storeFromBefore }
 
     @Test(
@@ -609,13 +612,13 @@ struct LostStateTests {
         scene.connect()
         try scene.exchange()
         #expect(scene.receiver.mayMissMessages)
-        // The store keeps this for the next instance, also if that has no link.
+        // The store keeps this for the next instance, also if that instance has no link.
         scene.restartReceiver(with: scene.store)
         #expect(scene.receiver.mayMissMessages)
         scene.connect()
         try scene.exchange()
         #expect(scene.receiver.mayMissMessages)
-        // A new state of the receiver continues after what the earlier one has confirmed.
+        // A new state of the receiver continues after what the earlier state has confirmed.
         #expect(scene.receiver.takeConfirmed() == [2])
         scene.commit()
         try scene.exchange()
@@ -628,8 +631,8 @@ struct LostStateTests {
         scene.commit()
         try scene.exchange()
         #expect(!scene.receiver.mayMissMessages)
-        // Now the earlier state has another message, and has not confirmed it.
-        // Then the resumes cross, or the sender has its epoch before it sends its own.
+        // Now the receiver's earlier state has a message that it has not confirmed. On the next
+        // link, the sender either sends its `resume` first or gets the receiver's `resume` first.
         for isSenderFirst in [false, true] {
             scene.restartReceiver(with: StoredEndpoint())
             _ = scene.sender.send([5])
@@ -749,7 +752,7 @@ struct LostStateTests {
     }
 
     @Test(
-        "a message or a stream of the peer's new instance ends the session if an earlier one has finished",
+        "a message or a stream of the peer's new instance ends the session if an earlier instance has finished",
         arguments: [false, true])
     func moreAfterEnd(opensStream: Bool) throws {
         var pair = EndpointPair()

@@ -38,7 +38,7 @@ struct QueueTests {
         #expect(queue.elements.map(\.value) == model.map(\.value))
     }
 
-    @Test("of successive confirmed positions in one epoch, the store gets only the last")
+    @Test("of successive confirmed positions in one epoch, the store gets only the last position")
     func successivePositions() {
         var queue = CommitQueue(
             hasStore: true,

@@ -24,8 +24,8 @@ private struct StreamWorld {
         var sent: [DeliveryRecord] = []
         /// How many streams this program has opened.
         var openedCount = 0
-        /// Whether the endpoint has said that it has no record to send, and nothing has happened
-        /// since that may cause one.
+        /// Whether the endpoint has said that it has no record to send, and nothing that may cause
+        /// a record has happened since then.
         var isIdle = false
     }
 
@@ -90,6 +90,7 @@ private struct StreamWorld {
         try sides[side].endpoint.receive(
             DeliveryRecord(record.kind, record.bytes), using: &generator)
         if sides[side].endpoint.mayHaveAnswer { sides[side].isIdle = false }
+        // If the program does not know a stream yet, the stream waits to be accepted.
         for handle in sides[side].endpoint.streams.takeTouched() {
             #expect(sides[side].uses[handle] != nil || sides[side].endpoint.streams.hasArrived)
         }
@@ -113,14 +114,15 @@ private struct StreamWorld {
         sides[side].uses[handle] = Use(label: label)
     }
 
-    /// Lets a program use one of its streams. With `givesUp`, it may also reset or stop the stream.
-    mutating func use(_ side: Int, givesUp: Bool) {
+    /// Lets a program use one of its streams. With `mayGiveUp`, the program may also reset or stop
+    /// the stream.
+    mutating func use(_ side: Int, mayGiveUp: Bool) {
         sides[side].isIdle = false
         let handles = sides[side].uses.keys.sorted()
         guard let handle = handles.randomElement(using: &generator),
             var use = sides[side].uses[handle]
         else { return }
-        switch Int.random(in: 0..<(givesUp ? 24 : 20), using: &generator) {
+        switch Int.random(in: 0..<(mayGiveUp ? 24 : 20), using: &generator) {
         case 0..<8 where !use.isFinished && !use.hasReset: write(side, handle, &use)
         case 8..<17: read(side, handle, &use)
         case 17..<20 where !use.isFinished:
@@ -181,8 +183,8 @@ private struct StreamWorld {
     /// Finishes and reads all streams, and exchanges all records.
     mutating func settle() throws {
         if !isLinked { connect() }
-        // Enough rounds: with a window of one byte, a round moves one byte of a stream, and a sender
-        // keeps at most 200 bytes of it.
+        // Enough rounds: with a window of one byte, a round moves one byte of a stream, and a
+        // sender keeps at most 200 bytes of a stream.
         for _ in 0..<1_000 {
             if sides.allSatisfy({
                 $0.endpoint.streams.openCount == 0 && !$0.endpoint.streams.hasArrived
@@ -228,19 +230,19 @@ struct StreamTests {
     func chains() throws {
         for seed in RunSeed.value..<RunSeed.value + 500 {
             var world = StreamWorld(seed: seed)
-            let givesUp = world.chance(50)
-            let replacesSides = world.chance(20)
+            let mayGiveUp = world.chance(50)
+            let mayReplaceSides = world.chance(20)
             for _ in 0..<Int.random(in: 20...400, using: &world.generator) {
                 let side = Int.random(in: 0...1, using: &world.generator)
                 switch Int.random(in: 0..<100, using: &world.generator) {
                 case 0..<6: world.open(side)
                 case 6..<12: world.accept(side)
-                case 12..<40: world.use(side, givesUp: givesUp)
+                case 12..<40: world.use(side, mayGiveUp: mayGiveUp)
                 case 40..<66: world.send(side)
                 case 66..<92: try world.arrive(side)
                 case 92..<96: if !world.isLinked { world.connect() }
                 case 96..<98: world.cut()
-                case 98 where replacesSides:
+                case 98 where mayReplaceSides:
                     world.cut()
                     world.sides[side] = StreamWorld.Side(endpoint: world.makeEndpoint(side))
                     // The labels must not repeat.
@@ -250,14 +252,14 @@ struct StreamTests {
                             world.generator.next() % 1_000_000)
                 default: break
                 }
-                if !replacesSides { world.check() }
+                if !mayReplaceSides { world.check() }
             }
             try world.settle()
-            if !replacesSides { world.check() }
+            if !mayReplaceSides { world.check() }
             for side in 0...1 {
                 let openCount = world.sides[side].endpoint.streams.openCount
                 #expect(openCount == 0, "seed \(seed), side \(side)")
-                guard !replacesSides, !givesUp else { continue }
+                guard !mayReplaceSides, !mayGiveUp else { continue }
                 for use in world.sides[side].uses.values {
                     #expect(use.isAtEnd && use.readFailure == nil, "seed \(seed) \(use.label)")
                     #expect(use.writeFailure == nil, "seed \(seed) \(use.label)")
@@ -292,7 +294,7 @@ struct StreamTests {
         #expect(pair.sides.map(\.streams.openCount) == [0, 0])
     }
 
-    @Test("a reset after what was written does not overtake it, also over a cut link")
+    @Test("a reset that follows written bytes does not overtake them, even over a cut link")
     func resetAfterWritten() throws {
         for cutsBeforeRead in [false, true] {
             var pair = EndpointPair()
@@ -323,7 +325,7 @@ struct StreamTests {
             }
             try pair.exchange()
             guard case .failure(.reset(code: 7))? = pair.sides[0].streams.writeResult(opened) else {
-                Issue.record("the peer has learned of the reset")
+                Issue.record("the write result does not show the reset, which the peer knows")
                 return
             }
             pair.sides[1].streams.finish(accepted)
@@ -334,7 +336,7 @@ struct StreamTests {
         }
     }
 
-    @Test("a reset that follows a reset after what was written is not sent twice on a link")
+    @Test("after `resetAfterWritten`, a further `reset` sends no second reset on the same link")
     func secondReset() throws {
         var pair = EndpointPair()
         pair.connect()
@@ -351,7 +353,7 @@ struct StreamTests {
         }
     }
 
-    @Test("when the peer's instance ends, streams that have sent all are not counted as lost")
+    @Test("when the peer's instance ends, streams that have sent everything do not count as lost")
     func countOfLost() throws {
         var pair = EndpointPair()
         pair.connect()
@@ -365,7 +367,7 @@ struct StreamTests {
         #expect(try pair.sides[1].streams.read(accepted, atMost: 9) == [1])
         #expect(try pair.sides[1].streams.read(accepted, atMost: 9) == nil)
         try pair.exchange()
-        // The peer has not finished its direction of the first stream, which so is still open.
+        // The peer has not finished its direction of `done`, so `done` is still open.
         #expect(pair.sides[0].streams.openCount == 2)
         pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
         pair.commit()

@@ -249,7 +249,7 @@ private struct FileChain {
     private mutating func changeTree(_ path: String) throws {
         try scratch.write(path, content())
         changeCount += 1
-        // One nanosecond, since the receiver may take a time of whole seconds for a rounded one.
+        // One nanosecond, since the receiver may take a time of whole seconds for a rounded time.
         let time = timespec(tv_sec: 1_000_000_000 + changeCount, tv_nsec: 1)
         let result = unsafe utimensat(AT_FDCWD, scratch.path(path), [time, time], 0)
         #expect(result == 0)

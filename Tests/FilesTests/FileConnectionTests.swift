@@ -144,7 +144,7 @@ struct FileConnectionTests {
     }
 
     @Test(
-        "if a file of which the receiver has a copy changes after the offer, the transfer fails, and the next one sends the file",
+        "if a file of which the receiver has a copy changes after the offer, the transfer fails, and the next transfer sends it",
         .timeLimit(.minutes(1)))
     func changesAfterOffer() async throws {
         try scratch.makeFolder("tree")
@@ -258,7 +258,7 @@ struct FileConnectionTests {
     }
 
     @Test(
-        "the program learns once that a file is stored, before the sender does, even if the sender does not end its direction",
+        "the program learns once, and before the sender, that a file is stored, even if the sender does not end its direction",
         .timeLimit(.minutes(1)))
     func storedBeforeEnd() async throws {
         try scratch.makeFolder("in")
@@ -394,7 +394,7 @@ struct FileConnectionTests {
             if end == "given up" {
                 let stream = try await sender.open(FileFrame.label, priority: .bulk)
                 await stream.giveUp(.cancelled)
-                // The streams arrive in their order.
+                // Streams arrive in order: when this file has arrived, so has the stream above.
                 _ = try await deliver(from: sender, to: receiver, in: first)
             } else {
                 let other = try await sender.sendFile(scratch.path("other"))

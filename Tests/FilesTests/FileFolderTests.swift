@@ -103,12 +103,12 @@ struct FileFolderTests {
         _ = try folder()
     }
 
-    @Test("a folder that cannot be locked is an error, and does not count as locked by another")
+    @Test("a failed lock call is an error, and does not show that another process has the lock")
     func failingLock() throws {
         try scratch.makeFolder("in")
-        // `flock` fails with EBADF on a descriptor that was opened with `O_PATH`.
-        let path: Int32 = 0o10_000_000
-        let folder = try Descriptor.open(scratch.path("in"), path)
+        // The value of `O_PATH`. On a descriptor that was opened with it, `flock` fails with EBADF.
+        let pathFlag: Int32 = 0o10_000_000
+        let folder = try Descriptor.open(scratch.path("in"), pathFlag)
         #expect(throws: FileFailure.self) { try folder.lock() }
         #expect(throws: FileFailure.self) { try folder.lockShared() }
         let first = try Descriptor.open(scratch.path("in"), O_RDONLY)
@@ -118,7 +118,7 @@ struct FileFolderTests {
         #expect(try !second.lockShared())
     }
 
-    @Test("the error for a folder of incomplete files that cannot be used has its path")
+    @Test("the error for an unusable folder of incomplete files has the folder's path")
     func pathInError() throws {
         let peerFolder = "in/.blesec-partial/" + HeldName.hex(sha256([7]))
         try scratch.makeFolder("in")
@@ -128,7 +128,7 @@ struct FileFolderTests {
         #expect(failure?.text == "\(scratch.path(peerFolder)): Not a directory")
     }
 
-    @Test("only the names of offers and notes are removed when they are old")
+    @Test("a name of an offer or a note is `o-` or `s-` with a hash; a note's may end with `.new`")
     func namesOfOffers() {
         let hash = HeldName.hex(sha256([1]))
         for name in ["o-\(hash)", "s-\(hash)", "s-\(hash).new"] {
@@ -186,7 +186,7 @@ struct FileFolderTests {
         #expect(lastChange(heldPath) == nil)
     }
 
-    @Test("a transfer whose folder is gone does not remove the folder that another one has made")
+    @Test("a transfer whose folder is gone does not remove the folder that another transfer made")
     func otherFolder() throws {
         let folder = try folder()
         let first = try folder.open(offer)
@@ -219,7 +219,7 @@ struct FileFolderTests {
         #expect(scratch.read("in/note") == [1, 1, 1, 1, 1])
     }
 
-    @Test("an offer with the id and version of a stored one, and another name or size, is another")
+    @Test("an offer with a stored offer's id and version, but another name, kind or size, is new")
     func otherOfferOfSameVersion() throws {
         let first = try receiver("a", bytes: 5)
         try send("a", 5, sending: 5, to: first)
@@ -232,7 +232,7 @@ struct FileFolderTests {
     }
 
     @Test(
-        "a small file of a tree that is held comes again, and the hash of another is answered at once"
+        "an incomplete small file of a tree is sent again in full; the hash of a large one is answered at once"
     )
     func heldFiles() throws {
         let old = try receiver("tree", isFolder: true, files: 2, bytes: 60_010)
@@ -467,7 +467,7 @@ struct FileFolderTests {
     }
 
     @Test(
-        "the bytes of a stored file are compared if its time may be rounded, and come again if they differ",
+        "the bytes of a stored file are compared if its time may be rounded, and are sent again if they differ",
         arguments: [true, false])
     func roundedTime(areSame: Bool) throws {
         let old = try receiver("tree", isFolder: true, bytes: 60_000)
@@ -487,7 +487,7 @@ struct FileFolderTests {
         #expect(status.st_mtim.tv_sec == 1 && status.st_mtim.tv_nsec == 500_000_000)
     }
 
-    @Test("a small stored file whose time may be rounded comes again")
+    @Test("a small stored file whose time may be rounded is sent again")
     func smallFile() throws {
         let old = try receiver("tree", isFolder: true, bytes: 100)
         try store("a", 100, in: old)
@@ -502,7 +502,7 @@ struct FileFolderTests {
     }
 
     @Test(
-        "a stored file with another mode keeps its bytes, and gets the mode",
+        "a stored file with another mode keeps its bytes, and gets the offered mode",
         arguments: [true, false])
     func mode(isExecutable: Bool) throws {
         let old = try receiver("tree", isFolder: true, bytes: 60_000)
@@ -524,7 +524,7 @@ struct FileFolderTests {
     }
 
     @Test(
-        "a tree that the sender does not know to be stored is received anew if it was changed meanwhile",
+        "a stored tree that is sent again is received anew only if it was changed meanwhile",
         arguments: ["nothing", "removed", "changed", "replaced by a folder"])
     func storedTree(change: String) throws {
         let first = try receiver("tree", isFolder: true, files: 2, bytes: 200)

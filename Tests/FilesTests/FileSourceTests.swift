@@ -46,7 +46,7 @@ struct FileSourceTests {
     }
 
     @Test(
-        "a file of a tree has changed if a symbolic link to its folder, or to one above that, is in the place of the folder",
+        "a file of a tree has changed if its folder, or a folder above, was replaced by a symbolic link, even by one to that folder",
         arguments: ["tree/sub", "tree/sub/inner", "tree/sub/inner/innermost"])
     func linkForFolder(folder: String) throws {
         try scratch.makeFolder("tree/sub/inner/innermost")
@@ -96,7 +96,7 @@ struct FileSourceTests {
 
     @Test("a file that has more bytes than its size says is not sent")
     func hiddenBytes() throws {
-        // Its size is 0.
+        // The size of this file is 0, although it has content.
         let sender = FileSender(try FileSource("/proc/version", sendsHidden: false))
         #expect(sender.totalBytes == 0)
         for answer in [FileFrame.accept, .from(0)] {

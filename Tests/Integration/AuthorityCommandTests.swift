@@ -146,7 +146,7 @@ extension Integration {
             Tool.expect(outcome, status: 65, "blesec: h holds a damaged key")
         }
 
-        /// The PEM form of a public key whose DER form is `info`.
+        /// Writes the public key whose DER form is `info` in PEM form, and returns the file's path.
         private func writeKey(_ name: String, _ info: [UInt8]) throws -> String {
             let der = folder.write("\(name).der", info)
             let made = try Subprocess.run(
@@ -167,8 +167,8 @@ extension Integration {
                 ])
             try #require(made.status == 0, "\(made.errors)")
             let rsa = try #require(folder.read("rsa"))
-            // In place of the usual exponent, 65537, a number of the same length that is even. In
-            // place of Ed25519's key, the neutral element.
+            // `evenExponent` has an even number of the same length in place of the usual exponent,
+            // 65537. `neutral` has the neutral element in place of an Ed25519 key.
             #expect(rsa.suffix(5) == [0x02, 0x03, 0x01, 0x00, 0x01])
             let evenExponent = Array(rsa.dropLast()) + [0x02]
             let head: [UInt8] = [
@@ -214,7 +214,7 @@ extension Integration {
             _ = try issue("lamp", "--key", folder.write("own.pub", printed.output))
         }
 
-        @Test("`list` refuses a revocation list that is too long; its manual names the exit status")
+        @Test("`list` refuses a revocation list that is too long; the manual names the exit status")
         func longList() throws {
             _ = try fields("init", directory)
             folder.write("ca/ca.crl", [UInt8](repeating: 0x23, count: (1 << 20) + 1))

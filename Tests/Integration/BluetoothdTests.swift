@@ -40,7 +40,7 @@ extension Integration {
             Tool.expect(outcome, status: status, "cannot ask bluetoothd: \(cause)")
         }
 
-        @Test("the time limit of pair holds for the wait for bluetoothd")
+        @Test("the time limit of pair includes the wait for bluetoothd")
         func pairingTimeLimit() throws {
             let bluetoothd = try startBluetoothd("hang")
             let tool = try startTool([
@@ -67,7 +67,7 @@ extension Integration {
         }
 
         @Test(
-            "a new device was heard even if its signal strength is unknown, but not a stored one that is paired",
+            "a scan shows a new device without a signal strength, but not a stored device that is paired",
             arguments: [("heard", true), ("stored", false)])
         func newDevice(_ behaviour: String, _ isHeard: Bool) throws {
             let bluetoothd = try startBluetoothd(behaviour)
@@ -105,16 +105,17 @@ extension Integration {
             #expect(outcome.status == 128 + SIGTERM, "\(outcome.errors)")
         }
 
-        @Test("a dial ends 4 seconds after a subscription that gets no answer, and sends nothing")
+        @Test(
+            "a dial whose subscription gets no answer ends within its own limit, and sends nothing")
         func subscription() throws {
             let pair = try ToolPair()
             let bluetoothd = try startBluetoothd("deaf")
             let dialer = try startDialer(pair)
             _ = try bluetoothd.line("StartNotify ", whileServing: [dialer])
-            let begun = ContinuousClock.now
+            let startTime = ContinuousClock.now
             _ = try bluetoothd.line("RemoveDevice ", whileServing: [dialer])
-            let elapsed = ContinuousClock.now - begun
-            // The dial's limit is 4 s. That of a call to bluetoothd alone is 10 s.
+            let elapsed = ContinuousClock.now - startTime
+            // The dial's limit is 4 s. Without that limit, the call to bluetoothd would end after 10 s.
             #expect(elapsed < .seconds(9), "\(elapsed)")
             dialer.signal(SIGTERM)
             _ = try dialer.wait(whileServing: [bluetoothd])
@@ -123,7 +124,7 @@ extension Integration {
         }
 
         @Test(
-            "a failed dial removes a device that was not paired before, even if it is paired by then, but only over a link of its own, and not if a paired device has the same address",
+            "a failed dial ends only a link of its own: the device is removed, or only disconnected if the device was paired before the dial or a paired device has the same address",
             arguments: [
                 ("deaf", ["RemoveDevice"]), ("paired", ["RemoveDevice"]),
                 ("flapping", ["RemoveDevice"]), ("known", ["Disconnect"]),
@@ -144,7 +145,7 @@ extension Integration {
         }
 
         @Test(
-            "a dial ends when the device is paired, even if the link was lost and came back; the error says so, and whether the device was removed",
+            "if the device is paired during a dial, the dial ends, even if the link was lost and came back; the error reports the pairing, and whether the device was removed",
             arguments: [("paired", true), ("flapping", true), ("twin", false), ("present", false)])
         func pairing(_ behaviour: String, _ isRemoved: Bool) throws {
             let pair = try ToolPair()
@@ -159,7 +160,9 @@ extension Integration {
             _ = try dialer.wait(whileServing: [bluetoothd])
         }
 
-        @Test("a dialer finds a connected device's stream although other devices take all the room")
+        @Test(
+            "a dialer finds a device's stream even if 4,080 other characteristics take all the room"
+        )
         func crowd() throws {
             let pair = try ToolPair()
             let bluetoothd = try startBluetoothd("crowded")
@@ -169,7 +172,9 @@ extension Integration {
             _ = try dialer.wait(whileServing: [bluetoothd])
         }
 
-        @Test("a device that was heard, but is not known, is found by one new listing 10 s later")
+        @Test(
+            "if a scan hears a device that was not listed, one new listing 10 s later finds the device"
+        )
         func hiddenDevice() throws {
             let bluetoothd = try startBluetoothd("hidden")
             let tool = try startTool(["scan", "--service", Self.service, "--for", "15"])
@@ -189,11 +194,11 @@ extension Integration {
             let dialer = try startDialer(pair)
             _ = try bluetoothd.line("\(method) ", whileServing: [dialer])
             dialer.signal(SIGTERM)
-            let begun = ContinuousClock.now
+            let startTime = ContinuousClock.now
             let outcome = try dialer.wait(whileServing: [bluetoothd])
-            let elapsed = ContinuousClock.now - begun
+            let elapsed = ContinuousClock.now - startTime
             #expect(outcome.status == 128 + SIGTERM, "\(outcome.errors)")
-            // The limit of each call to bluetoothd alone is 10 s.
+            // If the dialer waited for the call to bluetoothd, it would end only after 10 s.
             #expect(elapsed < .seconds(9), "\(elapsed)")
         }
 

@@ -164,7 +164,7 @@ extension Integration {
             #expect(try listener.line("blesec: no channel").contains("is revoked"))
             listener.signal(SIGTERM)
             _ = try listener.wait()
-            // A new listener: the first failure that it reports is that with the empty file.
+            // The first failure that this new listener reports is the one with the empty file.
             let otherListener = try pair.listen(["--keep"])
             folder.write("ca/ca.crl", "")
             // This dialer gets no `--revoked`, so it does not read the empty file.

@@ -90,7 +90,7 @@ struct CertifiedPair {
 
     /// Starts `blesec listen` or `blesec connect` with TLS alone; standard input stays open until
     /// the test ends it.
-    func tool(
+    func startTool(
         _ command: String, _ options: String..., as name: String = lamp, within seconds: Double = 20
     ) throws -> Subprocess {
         try Tool.start(
@@ -100,7 +100,7 @@ struct CertifiedPair {
 
     /// Starts `openssl s_client` or `openssl s_server` as a device; with the name `without` it
     /// sends no certificate.
-    func openSSL(
+    func startOpenSSL(
         _ command: String, _ options: String..., as name: String = phone,
         version: [String] = ["-tls1_3"]
     ) throws -> Subprocess {

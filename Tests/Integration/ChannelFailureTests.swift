@@ -12,7 +12,7 @@ extension Integration {
         private static let strangerKey = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 
         @Test(
-            "a second listener at a path is refused, and the first one does not take it for a dialer"
+            "a second listener at a path is refused, and the first listener does not report it as a dialer"
         )
         func secondListener() throws {
             let pair = try ToolPair()
@@ -139,7 +139,7 @@ extension Integration {
         }
 
         @Test(
-            "a command that may not connect to a Unix socket exits with 77, and does not try again",
+            "a command without permission to connect to a Unix socket exits with 77, and does not try again",
             arguments: [
                 ["connect", "SOCKET"], ["connect", "SOCKET", "--persist"], ["chat", "SOCKET"],
                 ["send", "SOCKET", "FILE"], ["receive", "SOCKET", "FOLDER", "--keep"],
@@ -310,7 +310,7 @@ extension Integration {
         }
 
         @Test(
-            "if its listener is killed, a dialer writes the data that arrived, and exits with 76"
+            "a dialer whose listener is killed writes the data that arrived, and exits with 76"
         )
         func killed() throws {
             let pair = try ToolPair()
@@ -428,7 +428,7 @@ extension Integration {
         }
 
         @Test(
-            "a signal that repeats the first within a second does not cut the end short; a later one does",
+            "a dialer that is ending ignores a second signal after 0.1 s, and ends at once at a second signal after 2 s",
             arguments: [(100_000, true), (2_000_000, false)] as [(UInt32, Bool)])
         func secondSignal(_ microseconds: UInt32, _ isOrderly: Bool) throws {
             let pair = try ToolPair()
@@ -519,7 +519,7 @@ extension Integration {
             await listener.close()
         }
 
-        @Test("a signal that a listener was started to ignore, as by nohup, has no effect")
+        @Test("a listener that was started with a signal ignored, as by nohup, ignores that signal")
         func ignoredSignal() throws {
             let pair = try ToolPair()
             let words = [

@@ -158,7 +158,7 @@ extension Integration {
         func lostOutput() throws {
             let (path, descriptor) = try pair.fullFIFO()
             let (listener, dialer) = try {
-                // The descriptor is the queue's only reader.
+                // The descriptor is the FIFO's only reader.
                 defer { close(descriptor) }
                 return try endInput(withOutput: path)
             }()
@@ -169,7 +169,7 @@ extension Integration {
                 "\(outcome.errors)")
         }
 
-        /// Starts a listener, and a dialer whose standard output is the full queue at `path`. Each
+        /// Starts a listener, and a dialer whose standard output is the full FIFO at `path`. Each
         /// of them sends a line; the dialer cannot write the listener's line. Then ends the dialer's
         /// input.
         private func endInput(
@@ -229,8 +229,8 @@ extension Integration {
         func unreadErrors() throws {
             let (path, descriptor) = try pair.fullFIFO()
             let (listener, dialer, reader) = try {
-                // Once this descriptor is closed, only the dialer can write to the queue. So the
-                // queue ends when the dialer ends.
+                // Once this descriptor is closed, only the dialer can write to the FIFO. So the
+                // FIFO ends when the dialer ends.
                 defer { close(descriptor) }
                 return try leaveOutObjects(path)
             }()
@@ -248,8 +248,8 @@ extension Integration {
         /// reader of standard error.
         private static let fillingCount = 70_000
 
-        /// Starts a listener, and a dialer whose standard error is the full queue at `path`. Once
-        /// the dialer has left objects out, starts a reader of the queue, and has one more line
+        /// Starts a listener, and a dialer whose standard error is the full FIFO at `path`. Once
+        /// the dialer has left objects out, starts a reader of the FIFO, and has one more line
         /// delivered.
         private func leaveOutObjects(
             _ path: String
@@ -268,7 +268,9 @@ extension Integration {
             return (listener, dialer, reader)
         }
 
-        @Test("at its end, a chat waits for a slow reader of standard error, which loses nothing")
+        @Test(
+            "at its end, a chat waits for a slow reader of standard error, and the reader loses nothing"
+        )
         func slowErrors() throws {
             let (path, descriptor) = try pair.fullFIFO()
             let listener = try listen()
@@ -279,16 +281,16 @@ extension Integration {
             // The reader takes a page at a time, and needs more than two seconds for all of them.
             let slowly = """
                 import os, sys, time
-                queue = os.open(sys.argv[1], os.O_RDONLY)
+                fifo = os.open(sys.argv[1], os.O_RDONLY)
                 print("open", flush=True)
-                while part := os.read(queue, 4096):
+                while part := os.read(fifo, 4096):
                     os.write(1, part)
                     time.sleep(0.05)
                 """
             let reader = try Subprocess("/usr/bin/python3", ["-c", slowly, path], within: 40)
             try reader.output(containing: "open")
-            // From now on, only the dialer can write to the queue. So the queue ends when the
-            // dialer ends.
+            // From now on, only the dialer can write to the FIFO. So the FIFO ends when the dialer
+            // ends.
             close(descriptor)
             dialer.endInput()
             #expect(try dialer.wait(whileServing: [listener, reader]).status == 0)
@@ -516,7 +518,7 @@ extension Integration {
             #expect(try transfer("").map(\.status) == [0, 0])
             let late = try transfer("tuesday")
             #expect(late.map(\.status) == [0, 65], "\(late.map(\.errors))")
-            // Alone, each side is done, as soon as its wait for the other side ends.
+            // Without the other side, each side succeeds when its time limit ends.
             let limited = ["--persist", "--timeout", "1", "--store"]
             let alone = [
                 try pair.listen(limited + [pair.folder.file("listener-store")]).wait(),
@@ -549,9 +551,12 @@ extension Integration {
             #expect(alone.status == 75, "\(alone.errors)")
         }
 
-        @Test("a store says that everything was queued for sending, if nothing was sent yet")
+        @Test(
+            "if all input is queued in a store and nothing is sent, the next process says that all was queued"
+        )
         func queuedStore() throws {
-            // The first process queues the bytes, and the second one the end.
+            // The first process queues the bytes, and the second process the end. So only the third
+            // process finds everything queued.
             for (text, isFinished) in [("hello", false), ("", false), ("", true)] {
                 let outcome = try pair.connect(
                     ["--persist", "--store", pair.folder.file("store"), "--timeout", "2"],
@@ -566,11 +571,11 @@ extension Integration {
 
         @Test("--input and --output refuse a FIFO at once", arguments: ["--input", "--output"])
         func fifo(_ option: String) throws {
-            let queue = pair.folder.file("queue")
-            try #require(unsafe mkfifo(queue, 0o600) == 0)
+            let fifo = pair.folder.file("fifo")
+            try #require(unsafe mkfifo(fifo, 0o600) == 0)
             Tool.expect(
-                try pair.connect(["--persist", option, queue]).wait(), status: 64,
-                "\(queue) is no regular file")
+                try pair.connect(["--persist", option, fifo]).wait(), status: 64,
+                "\(fifo) is no regular file")
         }
 
         @Test("options that do not go with the other arguments, and a long name, are refused")

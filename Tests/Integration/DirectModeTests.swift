@@ -39,9 +39,9 @@ extension Integration {
         @Test("a dialer exchanges 1 MiB each way with a noiseprotocol responder", arguments: cases)
         func dialing(_ testCase: Case) throws {
             let sides = try ToolWithPeer(testCase, in: folder)
-            let peer = try sides.peer("responder")
+            let peer = try sides.startPeer("responder")
             _ = try peer.line("listening")
-            let tool = try sides.tool("connect")
+            let tool = try sides.startTool("connect")
             try sides.check(tool, peer)
         }
 
@@ -49,9 +49,9 @@ extension Integration {
             "a listener exchanges 1 MiB each way with a noiseprotocol initiator", arguments: cases)
         func listening(_ testCase: Case) throws {
             let sides = try ToolWithPeer(testCase, in: folder)
-            let tool = try sides.tool("listen")
+            let tool = try sides.startTool("listen")
             _ = try tool.line("listening on ")
-            let peer = try sides.peer("initiator")
+            let peer = try sides.startPeer("initiator")
             try sides.check(tool, peer)
         }
 
@@ -63,9 +63,9 @@ extension Integration {
             ])
         func lateProof(_ testCase: Case) throws {
             let sides = try ToolWithPeer(testCase, in: folder)
-            let tool = try sides.tool("listen")
+            let tool = try sides.startTool("listen")
             _ = try tool.line("listening on ")
-            let peer = try sides.peer("initiator")
+            let peer = try sides.startPeer("initiator")
             try sides.check(tool, peer)
         }
 
@@ -108,7 +108,7 @@ extension Integration {
         @Test("a noiseprotocol responder whose key is not pinned gets no channel")
         func wrongKey() throws {
             let sides = try ToolWithPeer(Self.cases[0], in: folder)
-            let peer = try sides.peer("responder")
+            let peer = try sides.startPeer("responder")
             _ = try peer.line("listening")
             let otherIdentity = try Tool.run("keygen", folder.file("other"))
             let line = try #require(otherIdentity.text.split(separator: "\n").last)
@@ -165,7 +165,7 @@ private struct ToolWithPeer {
     var endpoint: String { "unix:" + folder.file("socket") }
 
     /// Starts `blesec listen` or `blesec connect` in direct mode; its output goes to `from-peer`.
-    func tool(_ command: String) throws -> Subprocess {
+    func startTool(_ command: String) throws -> Subprocess {
         let trust =
             testCase.dialerProvesKey
             ? ["--peer", peerPublicKey, "--identity", folder.file("key")] : ["--anyone"]
@@ -175,7 +175,7 @@ private struct ToolWithPeer {
     }
 
     /// Starts the peer as `initiator` or `responder`.
-    func peer(_ role: String) throws -> Subprocess {
+    func startPeer(_ role: String) throws -> Subprocess {
         let responderKey = testCase.initiatorKnowsKey && role == "initiator" ? [toolPublicKey] : []
         return try Subprocess(
             Self.python,

@@ -17,9 +17,9 @@ extension Integration {
             arguments: algorithms)
         func dialing(_ algorithm: [String]?) throws {
             let pair = try CertifiedPair(algorithm: algorithm)
-            let server = try pair.openSSL("s_server", "-Verify", "1", "-naccept", "1")
+            let server = try pair.startOpenSSL("s_server", "-Verify", "1", "-naccept", "1")
             try pair.waitForSocket()
-            let tool = try pair.tool("connect", "--direct", within: 60)
+            let tool = try pair.startTool("connect", "--direct", within: 60)
             try exchange(tool, server, pair)
         }
 
@@ -28,9 +28,9 @@ extension Integration {
             arguments: algorithms)
         func listening(_ algorithm: [String]?) throws {
             let pair = try CertifiedPair(algorithm: algorithm)
-            let tool = try pair.tool("listen", "--direct", within: 60)
+            let tool = try pair.startTool("listen", "--direct", within: 60)
             _ = try tool.line("listening on ")
-            let client = try pair.openSSL("s_client")
+            let client = try pair.startOpenSSL("s_client")
             try exchange(tool, client, pair)
         }
 
@@ -39,9 +39,9 @@ extension Integration {
         )
         func shortRecords() throws {
             let pair = try CertifiedPair()
-            let tool = try pair.tool("listen", "--direct", within: 60)
+            let tool = try pair.startTool("listen", "--direct", within: 60)
             _ = try tool.line("listening on ")
-            let client = try pair.openSSL("s_client", "-maxfraglen", "512")
+            let client = try pair.startOpenSSL("s_client", "-maxfraglen", "512")
             try exchange(tool, client, pair)
         }
 
@@ -49,10 +49,10 @@ extension Integration {
             "a listener exchanges 1 MiB each way with a client whose ClientHello takes two records")
         func longHello() throws {
             let pair = try CertifiedPair()
-            let tool = try pair.tool("listen", "--direct", within: 60)
+            let tool = try pair.startTool("listen", "--direct", within: 60)
             _ = try tool.line("listening on ")
             let names = (0..<12).map { "\(10 + $0)" + String(repeating: "a", count: 43) }
-            let client = try pair.openSSL(
+            let client = try pair.startOpenSSL(
                 "s_client", "-max_send_frag", "512", "-alpn", names.joined(separator: ","))
             try exchange(tool, client, pair)
         }
@@ -82,9 +82,9 @@ extension Integration {
         @Test("the tool reports a truncated transfer when openssl is killed")
         func truncated() throws {
             let pair = try CertifiedPair()
-            let tool = try pair.tool("listen", "--direct")
+            let tool = try pair.startTool("listen", "--direct")
             _ = try tool.line("listening on ")
-            let client = try pair.openSSL("s_client")
+            let client = try pair.startOpenSSL("s_client")
             client.send([1, 2, 3])
             #expect(try tool.output(3, whileServing: [client]) == [1, 2, 3])
             client.signal(SIGKILL)
@@ -102,9 +102,9 @@ extension Integration {
             ])
         func refused(_ name: String, _ reason: String) throws {
             let pair = try CertifiedPair()
-            let tool = try pair.tool("listen", "--direct")
+            let tool = try pair.startTool("listen", "--direct")
             _ = try tool.line("listening on ")
-            let client = try pair.openSSL("s_client", as: name)
+            let client = try pair.startOpenSSL("s_client", as: name)
             client.send([1, 2, 3])
             let line = try tool.line("blesec: no channel with", whileServing: [client])
             #expect(line.contains(reason), "\(line)")
@@ -118,10 +118,10 @@ extension Integration {
         @Test("a server that is not accepted gets no channel")
         func refusedServer() throws {
             let pair = try CertifiedPair()
-            let server = try pair.openSSL(
+            let server = try pair.startOpenSSL(
                 "s_server", "-Verify", "1", "-naccept", "1", as: "stranger")
             try pair.waitForSocket()
-            let tool = try pair.tool("connect", "--direct")
+            let tool = try pair.startTool("connect", "--direct")
             let outcome = try tool.wait(whileServing: [server])
             Tool.expect(outcome, status: 77, "leads to no authority")
         }
@@ -129,9 +129,9 @@ extension Integration {
         @Test("TLS 1.2 is refused")
         func oldVersion() throws {
             let pair = try CertifiedPair()
-            let tool = try pair.tool("listen", "--direct")
+            let tool = try pair.startTool("listen", "--direct")
             _ = try tool.line("listening on ")
-            let client = try pair.openSSL("s_client", "-tls1_2", version: [])
+            let client = try pair.startOpenSSL("s_client", "-tls1_2", version: [])
             let outcome = try client.wait(whileServing: [tool])
             #expect(outcome.status == 1)
             try expectStillWaiting(tool)

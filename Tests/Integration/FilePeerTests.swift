@@ -54,7 +54,7 @@ extension Integration {
         // MARK: - Reports and questions
 
         @Test(
-            "a stored file is reported at once and only once, even if its sender offers it again before it knows that the file is stored"
+            "a stored file is reported at once and only once, even if the sender offers the file again before reading that it is stored"
         )
         func offeredAgain() throws {
             let outcomes = try fixture.run(
@@ -71,7 +71,7 @@ extension Integration {
         }
 
         @Test(
-            "a stored file counts as received, also if a second copy of the offer was refused meanwhile"
+            "a stored file counts as received, even if a second copy of the offer was refused during the transfer"
         )
         func secondCopy() throws {
             let outcomes = try fixture.run(
@@ -83,7 +83,7 @@ extension Integration {
             #expect(errors.contains("\nbad: bad is being received already\n"), "\(errors)")
         }
 
-        /// Starts `blesec receive` on a terminal, where it asks.
+        /// Starts `blesec receive` on a terminal, where it asks about each offer.
         private func startAsking() throws -> Subprocess {
             let words = fixture.toolWords("receive", [fixture.out], listens: true)
             let command = words.map { "'\($0)'" }.joined(separator: " ")
@@ -120,7 +120,8 @@ extension Integration {
         }
 
         @Test(
-            "an answer at the terminal is for one version of a file, until that version is stored")
+            "an answer at the terminal holds for one version of a file, and only until that version is stored"
+        )
         func question() throws {
             let tool = try startAsking()
             let peer = try fixture.startPeer("send", "dialer", ["--attack", "same-file"])
@@ -180,7 +181,7 @@ extension Integration {
         }
 
         @Test(
-            "the tool says how much it has of a file that was given up, and takes the rest if the hash is right",
+            "the tool says how much it has of a given-up file, and takes the rest if the hash is right, otherwise the whole file",
             arguments: [true, false])
         func peerSendsRest(isPrefixRight: Bool) throws {
             try fixture.writeSources()

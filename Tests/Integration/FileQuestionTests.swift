@@ -14,7 +14,7 @@ extension Integration {
         }
 
         /// The end of each question.
-        private static let question = "? [y/n/all] "
+        private static let questionEnd = "? [y/n/all] "
         /// The byte that Ctrl-C sends.
         private static let controlC: UInt8 = 3
 
@@ -58,19 +58,19 @@ extension Integration {
             #expect(try receiver.wait().status == 130)
         }
 
-        @Test("the answer `all` is for the further files of the same peer, and of no other")
+        @Test("the answer `all` accepts further files of the same peer, and of no other peer")
         func all() throws {
             try #require(try Tool.run("keygen", pair.folder.file("other")).status == 0)
             let receiver = try startReceiving(["--keep"], trust: ["--anyone"])
             let first = try startSending("first")
-            var seen = try receiver.output(containing: Self.question)
+            var seen = try receiver.output(containing: Self.questionEnd)
             receiver.send(Array("all\n".utf8))
             #expect(try first.wait(whileServing: [receiver]).status == 0)
             seen = try receiver.output(containing: "received first: ", after: seen)
             let second = try startSending("second")
             #expect(try second.wait(whileServing: [receiver]).status == 0)
             let third = try startSending("third", identity: "other")
-            seen = try receiver.output(containing: Self.question, after: seen)
+            seen = try receiver.output(containing: Self.questionEnd, after: seen)
             receiver.send(Array("n\n".utf8))
             #expect(try third.wait(whileServing: [receiver]).status == 69)
             #expect(pair.folder.read("out/second") != nil)
@@ -82,12 +82,12 @@ extension Integration {
         func withdrawn() throws {
             let receiver = try startReceiving(["--keep"])
             let first = try startSending("first")
-            var seen = try receiver.output(containing: Self.question)
+            var seen = try receiver.output(containing: Self.questionEnd)
             first.signal(SIGINT)
             seen = try receiver.output(containing: "first is no longer offered", after: seen)
             #expect(try first.wait(whileServing: [receiver]).status == 130)
             let second = try startSending("second")
-            try receiver.output(containing: Self.question, after: seen)
+            try receiver.output(containing: Self.questionEnd, after: seen)
             receiver.send(Array("y\n".utf8))
             #expect(try second.wait(whileServing: [receiver]).status == 0)
             #expect(pair.folder.read("out/second") != nil)
@@ -95,7 +95,7 @@ extension Integration {
         }
 
         @Test(
-            "a sender that is ended and started again does not send again what is stored",
+            "if a sender is ended and started again, a file that was stored before is not stored twice",
             arguments: [SIGTERM, SIGKILL])
         func startedAgain(_ signal: Int32) throws {
             let receiver = try startReceiving(["--keep"])
@@ -110,13 +110,13 @@ extension Integration {
             var seen = 0
             func answer(_ name: String) throws {
                 seen = try receiver.output(containing: "Take \(name), ", after: seen)
-                seen = try receiver.output(containing: Self.question, after: seen)
+                seen = try receiver.output(containing: Self.questionEnd, after: seen)
                 receiver.send(Array("y\n".utf8))
             }
             let ended = try send()
             try answer("first")
             seen = try receiver.output(containing: "Take second, ", after: seen)
-            seen = try receiver.output(containing: Self.question, after: seen)
+            seen = try receiver.output(containing: Self.questionEnd, after: seen)
             ended.signal(signal)
             _ = try ended.wait(whileServing: [receiver])
             let next = try send()
@@ -125,7 +125,7 @@ extension Integration {
             let outcome = try next.wait(whileServing: [receiver])
             #expect(outcome.status == 0, "\(outcome.errors)")
             #expect(outcome.errors.contains("sent first: "), "\(outcome.errors)")
-            // Then the receiver has ended the session.
+            // The receiver listens again only when it has ended the session.
             try receiver.output(containing: "listening on ", after: seen)
             let names = try Subprocess.run("ls", ["-A", pair.folder.file("out")]).text
             #expect(names == "first\nsecond\n")
@@ -142,7 +142,7 @@ extension Integration {
                 ["--keep", "--remember", "lamp"] + state, trust: ["--anyone"])
             let first = try startSending("first")
             try receiver.output(containing: "channel ready: ")
-            var seen = try receiver.output(containing: Self.question)
+            var seen = try receiver.output(containing: Self.questionEnd)
             let forgotten = try Tool.run(arguments: ["peers", "forget", "lamp", "--yes"] + state)
             #expect(forgotten.status == 0, "\(forgotten.errors)")
             receiver.send(Array("y\n".utf8))
@@ -208,13 +208,13 @@ extension Integration {
         func interrupted() throws {
             let receiver = try startReceiving()
             let sender = try startSending("first")
-            try receiver.output(containing: Self.question)
+            try receiver.output(containing: Self.questionEnd)
             try interrupt(receiver)
             _ = try sender.line("first: the peer has ended the transfer")
             sender.signal(SIGKILL)
         }
 
-        @Test("what was typed while a stopped terminal did not show the question is no answer")
+        @Test("input typed while a stopped terminal does not show the question is no answer")
         func stoppedTerminal() throws {
             let terminal = StoppedTerminal(pair.folder)
             let receiver = try start(shell: terminal.command)
@@ -222,7 +222,7 @@ extension Integration {
             let sender = try startSending("first")
             try terminal.waitForQuestion(whileServing: [receiver, sender])
             receiver.send(Array("n\n".utf8) + [StoppedTerminal.controlQ])
-            try receiver.output(containing: Self.question)
+            try receiver.output(containing: Self.questionEnd)
             receiver.send(Array("y\n".utf8))
             #expect(try sender.wait(whileServing: [receiver]).status == 0)
             #expect(try receiver.wait().status == 0)
@@ -232,8 +232,8 @@ extension Integration {
         @Test("a receiver in the background takes an answer only once it is in the foreground")
         func background() throws {
             // Reads a line that is typed while the receiver asks in the background, and then puts
-            // the receiver into the foreground; `fg` prints the job. The pause gives a receiver
-            // that would take that line as its answer the time to do so.
+            // the receiver into the foreground; `fg` prints the job. During the pause, a faulty
+            // receiver would take that line as its answer.
             let shell = pair.folder.write(
                 "shell",
                 """
@@ -246,7 +246,7 @@ extension Integration {
                 """)
             let receiver = try startReceiving(shell: ["bash", "-m", shell])
             let sender = try startSending("first")
-            let seen = try receiver.output(containing: Self.question)
+            let seen = try receiver.output(containing: Self.questionEnd)
             receiver.send(Array("n\n".utf8))
             try receiver.output(containing: "\"$@\"", after: seen)
             receiver.send(Array("y\n".utf8))

@@ -23,12 +23,12 @@ extension Integration {
 
         private static func boundSocket() throws -> Int32 {
             let descriptor = try Socket.open(family: AF_INET, kind: .stream)
+            let anyPort: [UInt8] = [0, 0]
             let loopback: [UInt8] = [127, 0, 0, 1]
+            let padding = [UInt8](repeating: 0, count: 8)
             try Socket.bind(
                 descriptor,
-                to: SocketAddress(
-                    SocketAddress.family(AF_INET) + [0, 0] + loopback
-                        + [UInt8](repeating: 0, count: 8)))
+                to: SocketAddress(SocketAddress.family(AF_INET) + anyPort + loopback + padding))
             return descriptor
         }
 
@@ -79,7 +79,7 @@ extension Integration {
             """
 
         @Test(
-            "if a process that carries a TCP connection is killed, its end of the connection is reset"
+            "if both processes that carry a TCP connection are killed, both ends of the connection are reset"
         )
         func killed() throws {
             let (dialer, listener, program) = try start(
@@ -103,7 +103,7 @@ extension Integration {
         }
 
         @Test(
-            "another command of the peer refuses connections, and its message ends forward with 76",
+            "another command of the peer refuses connections, and a message from that command ends forward with 76",
             arguments: [["chat", "--listen"], ["listen", "--persist"]])
         func otherCommand(_ words: [String]) throws {
             let listener = try Tool.start(
@@ -133,7 +133,8 @@ extension Integration {
             _ = try listener.wait()
         }
 
-        @Test("what is under way when a TCP connection is closed in good order still arrives")
+        @Test(
+            "bytes that are under way when a TCP connection is closed without a reset still arrive")
         func goodOrder() throws {
             let (dialer, listener, program) = try start(
                 """
@@ -158,7 +159,7 @@ extension Integration {
             _ = try Subprocess.wait([dialer, listener])
         }
 
-        @Test("what a program sends arrives whole, although it takes no answer")
+        @Test("what a program sends arrives whole, even if that program reads no answer")
         func takesNoAnswer() throws {
             let (local, target) = (pair.folder.file("local"), pair.folder.file("target"))
             let listener = try Tool.start(
@@ -206,7 +207,7 @@ extension Integration {
         }
 
         @Test(
-            "what a program sends before the peer is reached arrives, although the program has ended"
+            "what a program sends before the peer is reached arrives, even if its connection is closed before that"
         )
         func endsBeforeLink() throws {
             let (local, target) = (pair.folder.file("local"), pair.folder.file("target"))
@@ -245,7 +246,7 @@ extension Integration {
             _ = try Subprocess.wait([dialer, listener])
         }
 
-        @Test("a program notices that the other one was reset, although it only waits")
+        @Test("a program that only waits gets a reset if the other program resets its connection")
         func noticesReset() throws {
             let (dialer, listener, program) = try start(
                 """
@@ -277,7 +278,7 @@ extension Integration {
             let (dialer, listener, program) = try start(
                 """
                 near, far = connect()
-                # The service has ended its direction, so nothing comes that could fail.
+                # The far end has ended its direction, so only the other direction can fail.
                 far.shutdown(socket.SHUT_WR)
                 assert near.recv(1) == b""
                 print("ready", flush=True)

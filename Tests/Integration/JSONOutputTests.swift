@@ -186,7 +186,7 @@ extension Integration {
             }
         }
 
-        @Test("a chat prints a peer's text in strict JSON, unchanged but for invalid UTF-8")
+        @Test("a chat prints a peer's text in strict JSON, and replaces only invalid UTF-8")
         func chat() throws {
             let pair = try ToolPair()
             let listener = try Tool.start(
@@ -221,7 +221,9 @@ extension Integration {
                 "odd", #"subjectAltName=URI:urn:\\u2028\"{}"# + "\n" + Self.extendedKeyUsage)
             try authority.issueDevice("plain")
             let uri = #"urn:\u2028"{}"#
-            func tool(_ command: String, _ name: String, _ options: [String]) throws -> Subprocess {
+            func startTool(
+                _ command: String, _ name: String, _ options: [String]
+            ) throws -> Subprocess {
                 try Tool.start(
                     [
                         command, "unix:" + folder.file("socket"), "--json", "--certificate",
@@ -230,9 +232,10 @@ extension Integration {
                     ] + options)
             }
             for (options, status) in [([], Int32(0)), (["--peer-uri", "urn:other"], 77)] {
-                let listener = try tool("listen", "odd", [])
+                let listener = try startTool("listen", "odd", [])
                 _ = try listener.line(#"{"event": "listening""#)
-                let dialer = try tool("connect", "plain", options).wait(whileServing: [listener])
+                let dialer = try startTool("connect", "plain", options)
+                    .wait(whileServing: [listener])
                 #expect(dialer.status == status, "\(dialer.errors)")
                 let found = try texts(Array(dialer.errors.utf8), "certificate")
                 #expect(found.contains { $0.contains(uri) }, "\(found)")

@@ -46,7 +46,9 @@ extension Integration {
             #expect(outcome.text == made.text)
         }
 
-        @Test("keygen and pubkey print the hash, and a copy without the comment shows another one")
+        @Test(
+            "keygen and pubkey print the hash; for a file without the comment, pubkey prints SHA256"
+        )
         func hashes() throws {
             let path = folder.file("key")
             let made = try Tool.run("keygen", path, "--hash", "BLAKE2b")
@@ -291,7 +293,7 @@ extension Integration {
             #expect(try Tool.run("pubkey", path).text == made.text)
         }
 
-        @Test("on standard error, keygen says what to type on the other side; not with --json")
+        @Test("without --json, keygen says on standard error what to type on the other side")
         func nextSteps() throws {
             let made = try Tool.run("keygen", folder.file("key"))
             let line = try #require(made.text.split(separator: "\n").last)

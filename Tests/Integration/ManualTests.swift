@@ -30,7 +30,8 @@ extension Integration {
         func pairing() throws {
             #expect(try !words(of: "concepts").contains("--code`"))
             let page = try words(of: "pair")
-            #expect(page.contains("Only with the other side's invitation may it be longer."))
+            #expect(
+                page.contains("A longer time is allowed only with the other side's invitation."))
             for wrong in ["for this run alone", "waits for ever", "2 if any peer", "any code"] {
                 #expect(!page.contains(wrong), "\(wrong)")
             }
@@ -204,8 +205,8 @@ extension Integration {
             #expect(try completions("blesec connect peer:", state: state) == ["lamp"])
         }
 
-        /// What `blesec` gets for an argument that is typed in an interactive bash, and is completed
-        /// by the Tab key. The folder is the working directory.
+        /// The argument that `blesec` gets if `typed` is typed in an interactive bash, and completed by
+        /// the Tab key. The folder is the working directory.
         private func argument(completing typed: String, after words: String) throws -> String {
             let shell = try Subprocess(
                 "script", ["-qec", "bash --norc --noprofile -i", "/dev/null"], input: .keptOpen,
@@ -223,14 +224,14 @@ extension Integration {
         }
 
         @Test(
-            "bash completes the name of a file that begins with quotes or backslashes, to no other name",
+            "bash completes a word with quotes or backslashes only to the file whose name begins with that word",
             arguments: [
                 (#"my\ fi"#, "my file"), (#""my fi"#, "my file"), ("'my fi", "my file"),
                 (#"it\'"#, "it's"), (#""it'"#, "it's"), (#"q\"u"#, #"q"uote"#),
                 ("plai", "plain"),
             ])
         func quotedFiles(_ typed: String, _ name: String) throws {
-            // `fire` and `its` begin with the last words of what is typed.
+            // A completion that ignores the quotes and backslashes would find `fire` or `its`.
             for name in ["my file", "fire", "it's", "its", #"q"uote"#, "plain"] {
                 folder.write(name, "")
             }

@@ -84,7 +84,7 @@ extension Integration {
             #expect((1...4).allSatisfy { fates.fate(id: $0) == nil } && fates.droppedCount == 3)
         }
 
-        @Test("list says of a store without messages that nothing waits")
+        @Test("for a store without messages, list says that nothing waits")
         func empty() throws {
             try make(lengths: [], sentThrough: 0)
             let outcome = try run("list")
@@ -129,7 +129,7 @@ extension Integration {
         }
 
         @Test(
-            "a missing directory, a file, a directory without a store, and one open to others are refused"
+            "a missing directory, a file, and a directory without a store or open to others are refused"
         )
         func directories() throws {
             Tool.expect(try run("list"), status: 66, "\(directory): no such file")
@@ -148,7 +148,7 @@ extension Integration {
         }
 
         @Test(
-            "with several stores, drop needs the peer's key, and this side's too if two are for that peer"
+            "with several stores, drop needs the peer's key; with two stores for that peer, also this side's key"
         )
         func several() throws {
             try make(lengths: [1], sentThrough: 0)
@@ -248,10 +248,10 @@ extension Integration {
         func olderCopy() throws {
             let pair = try ToolPair()
             let folder = pair.folder
-            let (received, queue) = (folder.file("received"), folder.file("queue"))
+            let (received, fifo) = (folder.file("received"), folder.file("fifo"))
             let arguments = ["--persist", "--store", folder.file("store"), "--output", received]
-            #expect(unsafe mkfifo(queue, 0o600) == 0)
-            let input = unsafe Glibc.open(queue, O_RDWR | O_CLOEXEC)
+            #expect(unsafe mkfifo(fifo, 0o600) == 0)
+            let input = unsafe Glibc.open(fifo, O_RDWR | O_CLOEXEC)
             func send(_ text: String) throws {
                 #expect(unsafe write(input, text, text.utf8.count) == text.utf8.count)
             }
@@ -262,7 +262,7 @@ extension Integration {
                 #expect(folder.read("received") == Array(text.utf8))
             }
             var listener = try pair.listen(arguments, within: 60)
-            let dialer = try pair.connect(["--persist"], input: .file(queue), within: 60)
+            let dialer = try pair.connect(["--persist"], input: .file(fifo), within: 60)
             try send("one ")
             try awaitReceived("one ")
             listener.signal(SIGKILL)

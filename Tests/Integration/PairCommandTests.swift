@@ -99,7 +99,9 @@ extension Integration {
             }
         }
 
-        @Test("the name of an interrupted pairing names no peer, even if this side has verified it")
+        @Test(
+            "connect refuses the name of an interrupted pairing, even if this side has verified the peer"
+        )
         func pendingByName() throws {
             let (listener, code) = try listen([], shows: "code")
             let dialer = try dial(["--code", code])
@@ -108,8 +110,7 @@ extension Integration {
             let knownPeersFile = KnownPeersFile(folder.file("bob/known_peers"))
             for isVerified in [false, true] {
                 // Makes the state of a side that has not received the pairing's last record. The
-                // entry `alice` that this removes is known in the first round, and pending in the
-                // second.
+                // removed entry `alice` is known in the first round, and pending in the second.
                 #expect(try knownPeersFile.remove("alice"))
                 try knownPeersFile.keepPending(
                     TrustPolicy.PendingPeer(
@@ -133,7 +134,9 @@ extension Integration {
             }
         }
 
-        @Test("a listener that cannot store a pairing ends with that error, without another try")
+        @Test(
+            "a listener that cannot store a pairing ends with the store's error, and admits no further try"
+        )
         func unwritableState() throws {
             // The limit is 512 bytes. The key's file is shorter, and a line with this name is longer,
             // since each % takes three characters.
@@ -171,7 +174,7 @@ extension Integration {
 
         /// The configuration of a side that pairs in this process.
         private func configuration(
-            _ code: String, _ store: HeldStore, name: String
+            _ code: String, _ store: HookedStore, name: String
         ) throws -> ChannelConfiguration {
             ChannelConfiguration(
                 identity: try IdentityKey.generate(),
@@ -180,7 +183,7 @@ extension Integration {
         }
 
         /// The known peers of the side that pairs in this process.
-        private var heldFile: KnownPeersFile { KnownPeersFile(folder.file("held")) }
+        private var inProcessFile: KnownPeersFile { KnownPeersFile(folder.file("held")) }
 
         /// Dials the listener from this process with the right code, and stops before this side
         /// stores the listener: the listener has then confirmed the pairing. Returns the task of
@@ -188,7 +191,7 @@ extension Integration {
         private func dial(
             _ code: String, heldAt gate: Gate
         ) async throws -> Task<ChannelError?, Never> {
-            let store = HeldStore(file: heldFile, beforeBinding: { gate.pass() })
+            let store = HookedStore(file: inProcessFile, beforeBinding: { gate.pass() })
             let configuration = try configuration(code, store, name: "alice")
             let endpoint = try Endpoint(parsing: endpoint)
             let dialing = Task(executorPreference: EventLoop.shared) { () -> ChannelError? in
@@ -245,7 +248,7 @@ extension Integration {
         }
 
         @Test(
-            "if another process gives the name to another key meanwhile, the error says to choose another name"
+            "if another process gives the name to another key during the pairing, the error says to choose another name"
         )
         func nameTakenMeanwhile() async throws {
             let (listener, code) = try listen([], shows: "code")
@@ -266,11 +269,12 @@ extension Integration {
             #expect(try knownPeers("alice") == ["bob": other])
         }
 
-        /// Listens in this process for one dialer, whom the store keeps after `beforeBinding`.
-        private func accept(
+        /// Listens in this process for one dialer. The store calls `beforeBinding` before it stores
+        /// the dialer.
+        private func listenInProcess(
             _ code: String, beforeBinding: @escaping @Sendable () throws(ChannelError) -> Void
         ) async throws -> SecureListener {
-            let store = HeldStore(file: heldFile, beforeBinding: beforeBinding)
+            let store = HookedStore(file: inProcessFile, beforeBinding: beforeBinding)
             return try await SecureListener.listen(
                 on: Endpoint(parsing: endpoint),
                 configuration: configuration(code, store, name: "bob"))
@@ -280,7 +284,7 @@ extension Integration {
             "if the listener cannot store the dialer, the dialer says that the two may be paired, and keeps the listener's key"
         )
         func listenerCannotStore() async throws {
-            let listener = try await accept("123456") { () throws(ChannelError) in
+            let listener = try await listenInProcess("123456") { () throws(ChannelError) in
                 throw ChannelError(.cannotCreate, "the disk is full")
             }
             let dialer = try dial(["--code", "123456"])
@@ -288,16 +292,16 @@ extension Integration {
             #expect(dialer.status == 75 && dialer.text == "", "\(dialer.errors)")
             #expect(dialer.errors.hasPrefix("blesec: this side and the peer may be paired: "))
             #expect(try knownPeers("bob").keys.sorted() == ["alice"])
-            #expect(try heldFile.peers().isEmpty)
-            #expect(try heldFile.pendingPeers().map(\.isVerified) == [true])
+            #expect(try inProcessFile.peers().isEmpty)
+            #expect(try inProcessFile.pendingPeers().map(\.isVerified) == [true])
         }
 
         @Test(
-            "a dialer that is interrupted before the listener has stored it says that the two may be paired",
+            "if a dialer is interrupted before the listener has stored it, the dialer says that the two may be paired",
             .timeLimit(.minutes(1)))
         func dialerInterrupted() async throws {
             let gate = Gate()
-            let listener = try await accept("123456") { gate.pass() }
+            let listener = try await listenInProcess("123456") { gate.pass() }
             let dialer = try Tool.start(
                 ["pair", endpoint, "--name", "alice", "--code", "123456"] + state("bob"))
             await gate.wait()
@@ -312,10 +316,10 @@ extension Integration {
         }
 
         @Test(
-            "a dialer is paired with a listener that keeps the channel open and acknowledges its end"
+            "a dialer succeeds when the listener acknowledges the dialer's end, even if the channel stays open"
         )
         func listenerKeepsChannel() async throws {
-            let listener = try await accept("123456") {}
+            let listener = try await listenInProcess("123456") {}
             let accepting = Task { try await listener.accept() }
             let dialer = try dial(["--code", "123456"])
             #expect(dialer.status == 0, "\(dialer.errors)")
@@ -340,7 +344,7 @@ extension Integration {
         }
 
         @Test(
-            "the time limit counts the wait for a code or an invitation on standard input",
+            "the time limit includes the wait for a code or an invitation on standard input",
             arguments: ["--code", "--uri"])
         func inputTimeLimit(option: String) throws {
             let outcome = try Tool.start(
@@ -367,7 +371,9 @@ extension Integration {
             #expect(try knownPeers("alice").isEmpty && knownPeers("bob").isEmpty)
         }
 
-        @Test("the reader of an invitation may wait long, and is not told to make a new invitation")
+        @Test(
+            "the side that reads an invitation may have a long time limit, and its error asks for no new invitation"
+        )
         func readerTimeLimit() throws {
             let (listener, uri) = try listen(["--uri"], shows: "uri")
             listener.signal(SIGINT)
@@ -447,7 +453,7 @@ extension Integration {
 }
 
 /// A file of known peers that calls a function before it binds a name.
-private struct HeldStore: TrustStore {
+private struct HookedStore: TrustStore {
     let file: KnownPeersFile
     /// If it throws, the name is not bound.
     let beforeBinding: @Sendable () throws(ChannelError) -> Void

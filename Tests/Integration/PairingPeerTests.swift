@@ -67,7 +67,7 @@ extension Integration {
             await meeting.end()
         }
 
-        @Test("after three wrong codes the right one is refused, too", arguments: roles)
+        @Test("after three wrong codes, the right code is also refused", arguments: roles)
         func threeTries(role: ChannelRole) async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let meeting = try library.meeting(.code, role, with: peer, "bob")
@@ -89,7 +89,7 @@ extension Integration {
             /// The peer's argument `cut`: the step in place of which the peer closes the link. In
             /// the step `unstored` the peer would store the library's key.
             let cut: String
-            /// What the library's channel fails with; nil if it is paired already.
+            /// What the library's channel fails with; nil if the library has already paired.
             let code: ChannelError.Code?
             /// How many keys the library then knows, and how many the peer knows.
             let known: [Int]
@@ -110,8 +110,8 @@ extension Integration {
             "the next meeting completes an interrupted pairing, without a code if both sides have kept that pairing",
             arguments: interruptions, [1, 2, 3, 4, 5, 6])
         func interrupted(_ interruption: Interruption, variant: Int) async throws {
-            // The variants are the three ways, each with the same roles at the second meeting, and
-            // with exchanged roles.
+            // Variants 1 to 3 are the three ways, with the same roles at the second meeting. Variants 4
+            // to 6 are the three ways, with exchanged roles at the second meeting.
             let way = Way.allCases[variant % 3]
             let secondRole = variant > 3 ? interruption.role.peer : interruption.role
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
@@ -135,10 +135,11 @@ extension Integration {
             #expect(kept.count == (onlyPeerHasKept || interruption.known[0] == 1 ? 0 : 1))
             let bobsKey = try peer.key("bob")
             #expect(kept.allSatisfy { $0.key == bobsKey && $0.name == "peer" })
-            // Only a dialer with a code has not verified the peer.
+            // As the dialer with a code, the library has not verified the peer.
             let isVerified = way != .code || interruption.role == .dialer
             #expect(kept.allSatisfy { $0.isVerified == isVerified })
-            // They meet again by a code, which differs on the two sides unless it is needed.
+            // They meet again by a code. If only the peer has kept the pairing, the code is needed, and
+            // both sides have the same code. Otherwise their codes differ.
             try library.makeCode()
             let laterMeeting = try library.meeting(.code, secondRole, with: peer, "bob")
             let secondOutcome = try await laterMeeting.run(
@@ -302,7 +303,8 @@ extension Integration {
                         || outcome.error?.code == .mayBePaired && !kept.isEmpty,
                     "\(attack): \(outcome)")
                 if role == .acceptor, attack.words.hasPrefix("confirm=fill") {
-                    // Anyone on the link can send too many bytes, so they show nothing.
+                    // Anyone on the link can send too many bytes, so these bytes do not show whether
+                    // the peer has paired.
                     #expect(outcome.error?.code == .mayBePaired, "\(attack): \(outcome)")
                 }
                 // The first peer that proves an invitation's secret owns the invitation, and may
@@ -534,7 +536,7 @@ private final class PairingLibrary {
     }
 
     /// Prepares meetings in which the peer has this role. With an invitation, if the peer is the
-    /// acceptor, its device `inviter` invites.
+    /// acceptor, the peer's device `inviter` invites.
     func meeting(
         _ way: Integration.PairingPeerTests.Way, _ role: ChannelRole, with peer: PairingPeer,
         _ inviter: String
@@ -570,7 +572,8 @@ private final class PairingLibrary {
 /// One or more meetings of the library with the peer, which has the same role in each.
 private final class PairingMeeting {
     struct Outcome {
-        /// What the library's channel has failed with; nil if it has paired, and ended well.
+        /// What the library's channel has failed with; nil if the library has paired, and the channel
+        /// has ended without an error.
         let error: ChannelError?
         /// The outcome that the peer reports, in the words of `pairing_peer.py`.
         let peer: String

@@ -391,7 +391,7 @@ extension Integration {
             }
         }
 
-        @Test("with --persist, too, listen remembers the peer")
+        @Test("listen --remember stores the peer also with --persist")
         func persistentListenerRemembers() throws {
             let state = ["--state", pair.folder.file("state"), "--remember", "anna", "--persist"]
             let listener = try pair.listen(state)

@@ -186,7 +186,9 @@ extension Integration {
             #expect(names == "# my peers\nlamp \(lamp) in the hall\n\ndoor \(door)\n")
         }
 
-        @Test("an operand that is both one peer's name and what list prints for another is refused")
+        @Test(
+            "an operand that is one peer's name, and also what list prints for another peer, is refused"
+        )
         func ambiguousOperand() throws {
             write("a%2520b \(lamp)\na%20b \(door)\n")
             for words in [["show", "a%20b"], ["forget", "--yes", "a%20b"]] {
@@ -214,7 +216,7 @@ extension Integration {
                     #""address": "unix:/a b", "address-type": null"#))
         }
 
-        @Test("a malformed file, and one that others may change, stop every command")
+        @Test("a malformed file, and a file that others may change, stop every command")
         func badFiles() throws {
             let commands = [
                 ["list"], ["show", "lamp"], ["rename", "lamp", "x"], ["forget", "lamp", "--yes"],
@@ -305,7 +307,7 @@ extension Integration {
             #expect(names == "")
         }
 
-        @Test("of processes that rename different peers to one name at once, one succeeds")
+        @Test("if processes rename different peers to one name at the same time, one succeeds")
         func concurrentRenames() throws {
             write((1...6).map { "peer\($0) \(Self.key(UInt8($0)))\n" }.joined())
             let processes = try (1...6).map {
@@ -342,7 +344,7 @@ extension Integration {
             #expect(names == "# my peers\n\n")
         }
 
-        @Test("the last address of a key that has another name stays")
+        @Test("forget keeps the last address of a key that has another name")
         func keyWithOtherName() throws {
             remember()
             write("lamp \(lamp)\ndesk \(lamp)\n")
@@ -561,7 +563,9 @@ extension Integration {
             }
         }
 
-        @Test("a listener that has found its name in use accepts nobody once the name is forgotten")
+        @Test(
+            "a listener refuses peers while its --remember name has another key, and after that name is forgotten"
+        )
         func forgottenNameOfOtherCommand() throws {
             let pair = try ToolPair()
             let state = pair.folder.file("state")
@@ -600,7 +604,7 @@ extension Integration {
         }
 
         @Test(
-            "a chat that loses a peer that was forgotten takes no line of it, and does not remember it again",
+            "a chat that has lost a forgotten peer takes no more lines from this peer, and does not remember it again",
             arguments: [false, true])
         func forgottenByDialer(isKnown: Bool) throws {
             let pair = try ToolPair()
@@ -693,7 +697,7 @@ extension Integration {
             #expect((names, addresses) == before)
         }
 
-        @Test("what was typed before the question is no answer")
+        @Test("input typed before the question is no answer")
         func typedAhead() throws {
             remember()
             let go = folder.file("go")
@@ -710,7 +714,7 @@ extension Integration {
             #expect(names.contains("lamp \(lamp) in the hall\n"))
         }
 
-        @Test("what was typed while a stopped terminal did not show the question is no answer")
+        @Test("input typed while a stopped terminal does not show the question is no answer")
         func stoppedTerminal() throws {
             remember()
             let terminal = StoppedTerminal(folder)
@@ -753,8 +757,8 @@ extension Integration {
             #expect(try second.wait().text.hasSuffix("status 0\r\n"))
         }
 
-        /// Starts a shell at a terminal of its own. It runs the commands `setup`, and then `blesec
-        /// peers forget`.
+        /// Starts a shell at a terminal of its own. The shell runs the commands `setup`, and then
+        /// `blesec peers forget`.
         private func startForget(_ arguments: String, setup: String = "") throws -> Subprocess {
             try Subprocess(
                 "script",

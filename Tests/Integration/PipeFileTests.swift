@@ -76,10 +76,10 @@ extension Integration {
             let notes = try withStore { try #require($0.claim()).notes }
             #expect(notes.sent == Array("no file".utf8))
             let confirmed = String(decoding: notes.confirmed, as: UTF8.self)
-            // Some file systems keep no birth time, and the note has the device instead.
+            // On a file system that keeps no birth time, the note has the device instead.
             let birth = try outputAttribute("%W")
-            let isKept = Int(birth) ?? 0 > 0
-            let origin = isKept ? "\(birth)." : "\(try outputAttribute("%d")):"
+            let hasBirthTime = Int(birth) ?? 0 > 0
+            let origin = hasBirthTime ? "\(birth)." : "\(try outputAttribute("%d")):"
             #expect(confirmed.hasPrefix("0 of file \(origin)"), "\(confirmed)")
             #expect(confirmed.hasSuffix(":\(try outputAttribute("%i"))"), "\(confirmed)")
         }

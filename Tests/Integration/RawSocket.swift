@@ -25,7 +25,8 @@ import TestSupport
         return socket
     }
 
-    /// The type of each socket, with a flag: programs that other tests start do not inherit it.
+    /// The type of each socket, with a flag: programs that other tests start do not inherit the
+    /// socket.
     private static let kind = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
 
     /// Waits for a dialer, at most 20 seconds, and returns the socket that is connected to it.

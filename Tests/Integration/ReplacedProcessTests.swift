@@ -28,7 +28,7 @@ extension Integration {
                 ], input: input)
         }
 
-        @Test("the receiver learns that its sender was replaced after a part had arrived")
+        @Test("if a sender is replaced after a part has arrived, the receiver reports this")
         func sender() throws {
             let listener = try listen()
             let first = try connect(.keptOpen)
@@ -43,7 +43,7 @@ extension Integration {
             #expect(outcomes[0].errors.contains("a process was replaced without its state"))
         }
 
-        @Test("a sender that was replaced before anything had arrived changes nothing")
+        @Test("if a sender is replaced before anything has arrived, both sides succeed")
         func senderWithoutData() throws {
             let listener = try listen()
             let first = try connect(.keptOpen)

@@ -1,8 +1,8 @@
 import TestSupport
 import Testing
 
-/// A terminal that Ctrl-S stops before a program begins there, so that the program's question waits
-/// until Ctrl-Q.
+/// A terminal that Ctrl-S stops before a program begins there. The terminal shows the program's
+/// question only after Ctrl-Q.
 struct StoppedTerminal {
     /// The byte that Ctrl-S sends.
     static let controlS: UInt8 = 0x13

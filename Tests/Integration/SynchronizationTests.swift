@@ -72,7 +72,7 @@ extension Integration {
         }
 
         @Test(
-            "if the folder cannot be synchronized, nothing in it has a final name, until the next transfer",
+            "if the folder cannot be synchronized, what is received gets its final name only in the next transfer",
             arguments: [("file", Int32(73)), ("tree", 76)])
         func folder(_ name: String, _ status: Int32) throws {
             let failed = try transfer(name, failing: "*/out")
@@ -102,7 +102,7 @@ extension Integration {
         }
 
         @Test(
-            "if the note about a file cannot be made durable, the file gets no final name, until the next transfer",
+            "if the note about a file cannot be made durable, the file gets its final name only in the next transfer",
             arguments: ["*/s-*.new", "*/.blesec-partial/" + String(repeating: "?", count: 32)])
         func note(_ pattern: String) throws {
             let failed = try transfer("file", failing: pattern)
@@ -117,7 +117,7 @@ extension Integration {
         /// With `fsync`, the folder of a file that was moved into the tree cannot be synchronized;
         /// with `syncfs`, the whole tree.
         @Test(
-            "if a tree cannot be synchronized, it gets no final name, until the next transfer",
+            "if a tree cannot be synchronized, it gets its final name only in the next transfer",
             arguments: [Call.fsync, .syncfs])
         func tree(_ call: Call) throws {
             let failed = try transfer("tree", failing: "*/o-*/tree", call)
@@ -129,8 +129,8 @@ extension Integration {
             #expect(try received() == ["tree"])
         }
 
-        /// The first pattern is that of a new file. Such a file has no name or, on some file
-        /// systems, a name that begins with a dot. The second one is that of its folder.
+        /// The first pattern matches a new file. Such a file has no name or, on some file systems, a
+        /// name that begins with a dot. The second pattern matches the file's folder.
         @Test(
             "keygen leaves no file if the file or its folder cannot be synchronized",
             arguments: ["*/keys/[#.]*", "*/keys"])

@@ -53,7 +53,7 @@ enum Tool {
         enum SystemCall: Int { case flock = 32, fsync = 82, getdents64 = 61 }
     #endif
 
-    /// Runs the tool until it ends, on a system where a call fails with ENOSYS.
+    /// Runs the tool until it ends. The system call `call` fails with ENOSYS.
     static func run(
         without call: SystemCall, _ arguments: [String]
     ) throws -> Subprocess.Outcome {

@@ -37,9 +37,12 @@ extension Integration {
             let pair = try ToolPair()
             let script = #filePath.replacing(
                 "TransferTests.swift", with: "Peers/without_syscall.py")
+            // The call's number on x86-64 and on AArch64.
+            let epollPwait2 = "441"
             func start(_ arguments: [String], _ input: Subprocess.Input) throws -> Subprocess {
                 try Subprocess(
-                    "python3", [script, "441", Tool.path] + arguments, input: input, within: 20)
+                    "python3", [script, epollPwait2, Tool.path] + arguments, input: input,
+                    within: 20)
             }
             let listener = try start(
                 [
@@ -180,7 +183,9 @@ extension Integration {
             _ = try otherListener.line("blesec: no channel with ")
         }
 
-        @Test("a listener with --persist refuses a dialer without it, whose error has the remedy")
+        @Test(
+            "a listener with --persist refuses a dialer without it, and the dialer's error has the remedy"
+        )
         func oneSidedPersistence() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--persist"])
@@ -207,7 +212,8 @@ extension Integration {
             Tool.expect(refused, status: 64, name)
         }
 
-        /// Runs a dialer on a terminal. Its input is a pipe that ends after more than two seconds.
+        /// Runs a dialer on a terminal. The dialer's input is a pipe that ends after more than two
+        /// seconds.
         private func pipeOnTerminal(
             _ options: String, terminal: String = "xterm"
         ) throws -> Subprocess.Outcome {
@@ -275,7 +281,7 @@ extension Integration {
         )
         func background() throws {
             let pair = try ToolPair()
-            // The pause gives a dialer that would not wait for the foreground the time to end.
+            // During the pause, a faulty dialer that does not wait for the foreground would end.
             let shell = pair.folder.write(
                 "shell",
                 """

@@ -67,7 +67,7 @@ import Testing
         #expect(L2CAPSocketAddress(address.socketAddress) == address)
     }
 
-    @Test("a socket address of another family or address type, or one too short, is refused")
+    @Test("a socket address of another family or address type, or of too few bytes, is refused")
     func invalidSocketAddresses() {
         let good: [UInt8] = [31, 0, 0xA1, 0, 6, 5, 4, 3, 2, 1, 0, 0, 2, 0]
         #expect(L2CAPSocketAddress(SocketAddress(good)) != nil)

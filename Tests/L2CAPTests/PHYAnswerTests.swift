@@ -38,6 +38,7 @@ import Testing
 
     @Test("a cut or changed packet does not crash the process, and only a whole answer tells PHYs")
     func hostile() {
+        // The first nine bytes show that this link is meant: with them, a cut answer is a refusal.
         for length in 0..<complete.count {
             let answer = PHYAnswer(complete.prefix(length), to: 0x0E01)
             #expect(answer == (length < 9 ? .other : .refused))

@@ -23,7 +23,7 @@ from pathlib import Path
 import tool
 
 BENCH = tool.ROOT / ".build/release/blesec-bench"
-LEAST_PAIRS, MOST_PAIRS = 9, 27
+LEAST_PAIRS, MOST_PAIRS = 9, 27  # how many pairs of measurements give the ratios
 LEAST_RATIO = 0.85
 SDU = 4197  # as L2CAPSocket.maximumSDU
 BLOCK = 100  # SDUs

@@ -21,7 +21,7 @@ from mgmt import Management, Refused  # noqa: E402
 CUTS = 10
 MESSAGES = 1000
 # The least number of lines that are reported to each side as delivered between two cuts.
-DELIVERED = 20
+DELIVERED_BETWEEN_CUTS = 20
 # More lines than a chat can read before the other chat leaves.
 FLOOD = 200_000
 
@@ -117,7 +117,7 @@ class Chat:
             is_lost = is_lost or event["state"] != "connected"
 
     def next_event(self, within, name, **members):
-        """The next event with this name and these members."""
+        """The next event with this name and these members, within so many seconds."""
         deadline = time.monotonic() + within
         while True:
             try:
@@ -168,7 +168,7 @@ class ChatTests(DiscoveryTests):
                  "org.bluez.Adapter1.RemoveDevice", f"objpath:{device}"],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
         # bluetoothd ends such a link after two seconds. The kernel then keeps an advertisement that began
-        # meanwhile, but nobody can connect to it. So a new listener has to start after the link's end.
+        # meanwhile, but nobody can connect to its sender. So a new listener has to start after the link's end.
         deadline = time.monotonic() + 20
         while self.cut():
             self.assertLess(time.monotonic(), deadline, "a link of an earlier test does not end")
@@ -238,7 +238,7 @@ class ChatTests(DiscoveryTests):
             # Waits for a number of lines, and not for a time, so that lines arrive between two cuts
             # on a slow machine as well.
             begun = self.cut_after(
-                lambda: [chat.wait_for_deliveries(DELIVERED, within=60) for chat in chats], chats)
+                lambda: [chat.wait_for_deliveries(DELIVERED_BETWEEN_CUTS, within=60) for chat in chats], chats)
             # The lost link was good, so the first attempt begins immediately, and the next soon after.
             reconnections = [chat.wait_until_reconnected(begun, within=30) for chat in chats]
             seconds.append(max(reconnections) - begun)

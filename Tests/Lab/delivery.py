@@ -64,6 +64,7 @@ class DeliveryTests(ChatTests):
         unanswered = sum("no answer came in time" in line for line in lines[ready:])
         if unanswered < 3:
             return False
+        # This line begins like the tool's own line, so the next call counts only later dials.
         lines.append("channel ready again after hci0 is switched off and on")
         return True
 

@@ -46,7 +46,7 @@ class Process:
         self.unread.put(None)
 
     def line(self, beginning, within=40):
-        """The next line that begins with the given text."""
+        """The next line that begins with the given text, within so many seconds."""
         deadline = time.monotonic() + within
         while True:
             try:
@@ -298,7 +298,7 @@ class DiscoveryTests(LabTests):
         self.assertLessEqual(len(dialer.lines), len(refused) + 3, dialer.lines)
 
     def agree_to_pairing(self, adapter):
-        """Runs an agent that answers yes to every question of bluetoothd. Returns when bluetoothd uses it."""
+        """Runs an agent that answers yes to every question of bluetoothd. Returns when bluetoothd uses the agent."""
         agent = subprocess.Popen(
             ["/usr/bin/bluetoothctl", "--agent", "DisplayYesNo"], stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)

@@ -63,8 +63,8 @@ class FileTests(ChatTests):
         for tool, last in ((sender, "sent"), (receiver, "received")):
             events = [json.loads(line) for line in tool.lines if line.startswith("{")]
             steps = [event for event in events if event["event"] == "progress"]
-            bytes_ = [step["bytes"] for step in steps]
-            self.assertEqual(bytes_, sorted(bytes_), "the progress goes back")
+            byte_counts = [step["bytes"] for step in steps]
+            self.assertEqual(byte_counts, sorted(byte_counts), "the progress goes back")
             self.assertTrue(
                 all(step["state"] == "done" or step["bytes"] <= step["total"] for step in steps), steps)
             self.assertEqual(steps[-1]["state"], "done", steps[-3:])

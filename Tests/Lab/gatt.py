@@ -112,8 +112,8 @@ class GATTTests(LabTests):
         print(
             f"   {seconds:.1f} s, {len(content + back) / seconds / 1000:.0f} kB/s, {forged_count} forged "
             "fragments meanwhile", flush=True)
-        # The forged fragments did reach the listener: it answers the third device's open fragment, now
-        # that it serves no other device.
+        # The forged fragments did reach the listener: now that the listener serves no other device, it answers
+        # the third device's open fragment.
         third.write(to_listener, opening(0xABCD))
         answer = third.notified.get(timeout=20)
         while answer[:3] != fragment(OPEN, 0xABCD)[:3]:

@@ -54,7 +54,7 @@ class ATT:
 
     def __init__(self, adapter, peer):
         # btvirt reports an advertiser once, when the kernel begins to look for it. If the kernel has missed
-        # that, only another attempt helps.
+        # this report, only another attempt helps.
         for attempts_left in range(7, -1, -1):
             self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_SEQPACKET, socket.BTPROTO_L2CAP)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 5, 0))

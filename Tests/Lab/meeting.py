@@ -36,9 +36,9 @@ class MeetingTests(ChatTests):
 
     def setUp(self):
         super().setUp()
-        made = subprocess.run(
+        outcome = subprocess.run(
             [BLESEC, "keygen", self.folder / "guest"], capture_output=True, text=True, check=True)
-        self.keys["guest"] = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+        self.keys["guest"] = dict(line.split(": ", 1) for line in outcome.stdout.splitlines())
 
     def meet(self, pairs):
         """Starts a chat for each device of the pairs, waits until all are connected, and returns them."""
@@ -70,7 +70,7 @@ class MeetingTests(ChatTests):
             with contextlib.suppress(Refused):  # the link may have ended by itself
                 Management().disconnect(self.address[f"hci{index + 1}"], [index])
         # The chats that start next stand for new devices, so bluetoothd must not know them. When a link
-        # ends, bluetoothd by itself forgets a device that has dialed it, but not a device that it has dialed.
+        # ends, bluetoothd by itself forgets a device that dialed, but not a device that was dialed.
         removals = [
             subprocess.Popen(
                 ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",

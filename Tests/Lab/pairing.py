@@ -39,7 +39,7 @@ class Device:
         lines.put(None)
 
     def line(self, lines, beginning, within):
-        """The rest of the next line that begins with this text."""
+        """The rest of the next line that begins with this text, within so many seconds."""
         deadline = time.monotonic() + within
         while True:
             try:
@@ -95,8 +95,8 @@ class PairingTests(DiscoveryTests):
             chat.process.send_signal(signal.SIGINT)
         for chat in chats.values():
             chat.wait_for_end()
-        # By now the side that made the link has ended it. While this link exists, the next command might not
-        # find its peer.
+        # By now the side that made the link has ended the link. Otherwise the next command might not find
+        # its peer.
         linked = subprocess.run(["/usr/bin/hcitool", "con"], capture_output=True, text=True, check=True).stdout
         self.assertNotIn(" LE ", linked)
 

@@ -57,7 +57,7 @@ class Tool:
         self.unread.put(None)
 
     def line(self, beginning, within=30):
-        """The next line of standard error that begins with the given text."""
+        """The next line of standard error that begins with the given text, within so many seconds."""
         deadline = time.monotonic() + within
         while True:
             try:
@@ -109,9 +109,9 @@ class LabTests(unittest.TestCase):
         self.folder.chmod(0o755)
         self.keys = {}
         for name in ("dialer", "listener", "stranger"):
-            made = subprocess.run(
+            outcome = subprocess.run(
                 [BLESEC, "keygen", self.folder / name], capture_output=True, text=True, check=True)
-            self.keys[name] = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+            self.keys[name] = dict(line.split(": ", 1) for line in outcome.stdout.splitlines())
 
     def pin(self, who):
         """The options with which a tool accepts this device's key."""
@@ -143,6 +143,7 @@ class ToolTests(LabTests):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        # `there` is what the dialer sends, and `back` what the listener sends.
         cls.bytes = {name: random.Random(name).randbytes(8 * MEBIBYTE) for name in ("there", "back")}
 
     # Starting
@@ -161,10 +162,10 @@ class ToolTests(LabTests):
     def certify(self, *names):
         """Makes a private authority and certificates; returns the options of each device by name."""
         def authority(command, *words):
-            made = subprocess.run(
+            outcome = subprocess.run(
                 [BLESEC, "ca", command, self.folder / "ca", *words], capture_output=True, text=True,
                 check=True)
-            return dict(line.split(": ", 1) for line in made.stdout.splitlines())
+            return dict(line.split(": ", 1) for line in outcome.stdout.splitlines())
 
         authority("init")
         credentials = {}

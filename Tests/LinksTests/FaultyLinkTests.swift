@@ -58,7 +58,7 @@ import Testing
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
             let faulty = FaultyLink(a, [])
-            // The link holds its handler weakly, so it has none after this call.
+            // The link holds its handler weakly. So after this call the link has no handler.
             faulty.setHandler(Recorder())
             faulty.wantsRead = true
             try #expect(b.send([1]) == 1)

@@ -76,7 +76,7 @@ struct CrowdedConditionTests {
         }
     }
 
-    @Test("a wake-up with a bound resumes only the tasks up to it, in the order of their numbers")
+    @Test("a bounded wake-up resumes only the tasks up to the bound, in the order of their numbers")
     func bound() async throws {
         try await withCrowd { crowd, _ in
             let steps: [(UInt64, [UInt64])] = [(2, [0, 1, 2]), (2, []), (.max, [3, 4])]
@@ -91,7 +91,7 @@ struct CrowdedConditionTests {
         }
     }
 
-    @Test("a wake-up of at most one task resumes the first one that has not been cancelled")
+    @Test("a wake-up of at most one task resumes the first task that has not been cancelled")
     func first() async throws {
         try await withCrowd { crowd, tasks in
             for number: UInt64 in [0, 3, 10] {

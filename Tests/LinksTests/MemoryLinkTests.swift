@@ -179,8 +179,8 @@ import Testing
             recorders.1.whenReadable = { other.wantsRead = false }
             await loop.settle()
             #expect(recorders.1.readableCount == 0)
-            // Schedules deferred work, which keeps this end alive. When the work is done, this end
-            // is released, and its release schedules deferred work of the other end.
+            // `setHandler` schedules deferred work, which keeps this end alive. When the work is
+            // done, this end is released, and its release schedules deferred work of the other end.
             pair.0?.setHandler(recorders.0)
             pair.0 = nil
             await loop.settle()

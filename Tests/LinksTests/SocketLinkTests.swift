@@ -213,7 +213,7 @@ import Testing
     }
 
     @Test(
-        "if a peer closes before it has read all, its bytes can be read, and then a receive throws",
+        "if a peer closes with unread bytes, what it sent can be read, and then a receive throws",
         arguments: [UnixAddress.Kind.stream, .seqpacket], [false, true])
     func readBeforeReset(_ kind: UnixAddress.Kind, sendsFirst: Bool) async throws {
         try await withLoop { loop in
@@ -248,7 +248,7 @@ import Testing
                     + [UInt8](repeating: 0, count: 8)))
         try Socket.listen(listener, backlog: 1)
         let left = try Socket.open(family: AF_INET, kind: .stream)
-        // Throws EINPROGRESS; the connection is complete once it can be accepted.
+        // This call throws EINPROGRESS. The connection is complete once `accept` returns it.
         try? Socket.connect(left, to: Socket.localAddress(listener))
         while true {
             if let right = try? Socket.accept(listener) {

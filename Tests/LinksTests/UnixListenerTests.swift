@@ -141,7 +141,7 @@ import Testing
                 try await makeStaleSocket(address, loop: loop)
                 let winners: [UnixListener] = await withTaskGroup(of: UnixListener?.self) { group in
                     for _ in 0..<8 {
-                        // Not on the loop, which has only one thread.
+                        // The tasks do not run on the loop, which has only one thread.
                         group.addTask(executorPreference: globalConcurrentExecutor) {
                             try? await UnixListener.listen(address, loop: .shared)
                         }

@@ -9,8 +9,8 @@
  * Each side has a state in memory and a committed state. A crash loses the state in memory: the side opens its
  * store as a new instance. A rollback also replaces the committed state by an older copy, which was made at any
  * commit point. A loss leaves an empty store. B's program keeps a record of the messages that it has taken. A
- * rollback of B's store also rolls this record back, so these messages count as not taken. A loss of B's store
- * leaves the record as it is.
+ * rollback of B's store also rolls this record back, so messages that were taken after the copy was made count as
+ * not taken. A loss of B's store leaves the record as it is.
  *
  * A link can be cut at any time. A side may notice it at once, later, or when it begins to use the next link;
  * until then it still takes what is in flight. A new link can also come up while both sides still use the old
@@ -32,10 +32,11 @@
  *    9  the peer's state also counts as continuing if *peer epoch* is this side's epoch
  *   10  after a rollback, the unmarked messages of the store do not become unknown
  *   11  `resume` has a position *confirmed* that is not committed
- *   12  a side's token does not become one of its own
- *   13  what the peer names of a lost store counts as a later state of the present one
- *   14  a side that knows no epoch of its peer takes it over only at the first record after `resume`
- *   15  a gap shows a rollback only if the peer names a token of this store: none if B has sent nothing but `resume`
+ *   12  a side's token is not added to the tokens that count as its own
+ *   13  an identifier of a lost store, if the peer names it, counts as a sign of a rollback
+ *   14  a side that knows no epoch of its peer takes over the peer's epoch only at the first record after `resume`
+ *   15  a gap in another epoch shows a rollback only if the peer names a token of this store; A names none before B
+ *       has sent a record after `resume`
  */
 
 #ifndef MISTAKE
@@ -102,7 +103,7 @@ typedef Sender {
   byte seenToken, seenEpoch;     /* what B's last `resume` had */
   byte peerToken, peerEpoch;     /* B's token and epoch, taken over */
   byte past;                /* B's earlier epochs */
-  byte firstEpoch, firstToken    /* those before these belong to a store that was lost */
+  byte firstEpoch, firstToken    /* lower numbers belong to a store that was lost */
 };
 
 /* What B's store has. */
@@ -177,8 +178,8 @@ bool quiet;
 byte newest;
 bool up;                    /* the newest link is up */
 byte link[2] = NONE;        /* the link that each side uses */
-bool sent[2];               /* each side has sent `resume` on its link */
-bool ready[2];              /* each side has received the peer's */
+bool sent[2];               /* the side has sent `resume` on its link */
+bool ready[2];              /* the side has received the peer's `resume` there */
 
 typedef Resumes {           /* the two `resume` in flight on one link */
   bool fromA;
@@ -340,7 +341,7 @@ inline confirmUpTo(number) {
      a.first++
   :: else -> break
   od;
-  a.first = (number >= a.first -> number + 1 : a.first);   /* a change only with a seeded mistake */
+  a.first = (number >= a.first -> number + 1 : a.first);   /* changes `first` only with a seeded mistake */
   m = 0
 }
 
@@ -350,8 +351,9 @@ inline confirmUpTo(number) {
 /* The positions exceed what may have left. */
 #define EXCEED(it) (it.bConfirmed > it.bHeld || it.bHeld > LAST_WHOLE || \
                     (it.bOffset && it.bHeld >= LAST_BEGUN))
-/* An identifier is neither zeros nor in the set, and does not belong to a store that was lost. A side knows of that
-   store when the set has identifiers of it; before the side has met its peer, it knows of no other store. */
+/* An identifier that the peer names shows a later state of this side's store: it is neither zeros nor in the set, and
+   it is not excused as an identifier of a lost store. Identifiers below `first` are of a lost store. They are excused
+   if this side has not met its peer, or if the set has another identifier of a lost store. */
 #if MISTAKE == 13
 #define ALIEN(id, set, first, met) ((id) != 0 && !IN(id, set))
 #else
@@ -697,7 +699,7 @@ init {
           drawTokenB(); ownTokenB(); COMMIT_B;
           endB()
        :: else ->
-          /* An older copy notices messages that A no longer keeps, if it knows their epoch. */
+          /* If B was rolled back and knows the epoch of a gap, B has noticed the rollback above. */
           assert(!(g && k == b.seen && rolledBackB && originB == RESTORED));
           ready[B] = 1;
           b.met = 1; bStore.met = 1;

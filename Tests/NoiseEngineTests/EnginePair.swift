@@ -47,7 +47,7 @@ struct EnginePair: ~Copyable {
 
     /// Carries all handshake messages, and admits both peers.
     mutating func shakeHands() throws {
-        // More rounds than any handshake needs; a round after its end does nothing.
+        // More rounds than any handshake needs. A round after the handshake's end does nothing.
         for _ in 0..<10 {
             try Self.passMessage(from: &dialer, to: &acceptor)
             try Self.passMessage(from: &acceptor, to: &dialer)
@@ -76,7 +76,7 @@ struct EnginePair: ~Copyable {
 }
 
 extension NoiseEngine {
-    /// Seals a record, and returns it as an array.
+    /// Seals a record, and returns it as an array. In direct mode, `type` is nil.
     mutating func sealed(_ type: UInt8?, _ payload: [UInt8]) throws -> [UInt8] {
         let head = type.map { [$0] } ?? []
         let length = sealedLength(head.count + payload.count)

@@ -99,10 +99,9 @@ struct Exchange {
     /// the side of `role`, or a change that `changing` makes to the message. `seen` gets the number
     /// and the bytes of each message before a change.
     ///
-    /// Expects that a reader refuses a message. This must be message `index` or a later one, at the
-    /// latest the first authenticated message from `index` on (`index` included). An
-    /// unauthenticated message can be refused too, since a key in clear or a length can be invalid
-    /// by itself.
+    /// Expects that a reader refuses a message: not before message `index`, and not after the first
+    /// authenticated message from `index` on (`index` included). An unauthenticated message can be
+    /// refused too, since a key in clear or a length can be invalid by itself.
     func expectFailure(
         from index: Int, _ difference: Difference? = nil, of role: Role = .responder,
         changing: (inout [UInt8]) -> Void = { _ in },

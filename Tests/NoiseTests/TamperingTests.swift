@@ -16,7 +16,7 @@ import Testing
     }
 
     @Test(
-        "an inverted bit is detected in its message, or at the latest in the next authenticated one",
+        "an inverted bit is detected in its message, or at the latest in the next authenticated message",
         arguments: patterns)
     func flips(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
@@ -30,7 +30,7 @@ import Testing
     }
 
     @Test(
-        "a truncation is detected in its message, or at the latest in the next authenticated one",
+        "a truncation is detected in its message, or at the latest in the next authenticated message",
         arguments: patterns)
     func truncation(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
@@ -42,7 +42,7 @@ import Testing
     }
 
     @Test(
-        "an appended byte is detected in its message, or at the latest in the next authenticated one",
+        "an appended byte is detected in its message, or at the latest in the next authenticated message",
         arguments: patterns)
     func appendedByte(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)

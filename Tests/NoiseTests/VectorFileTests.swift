@@ -36,7 +36,7 @@ import Testing
         #expect(vector.messages.map(\.ciphertext) == [[0x0A]])
     }
 
-    @Test("two names of one member may be there if they agree; other names of vectors are ignored")
+    @Test("a member may have both of its names if they agree; a `name` of another kind is ignored")
     func aliases() throws {
         let vectors = try read(
             #"""
@@ -165,7 +165,7 @@ import Testing
         #expect(vectors.map(\.protocolName) == ["x"])
     }
 
-    @Test("a repeated member is refused, since JSON readers differ in which one they use")
+    @Test("a repeated member is refused, since JSON readers differ in which value they use")
     func repeatedMember() {
         #expect {
             try read(#"{"vectors": [], "vectors": [{}]}"#)

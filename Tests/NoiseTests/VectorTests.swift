@@ -97,7 +97,7 @@ import Testing
     }
 
     @Test(
-        "a key of wrong length and a remote_static that is not the other side's key fail, also if the pattern does not use them"
+        "a key of wrong length, or a remote_static that is not the other side's key, fails even if the pattern does not use it"
     )
     func wrongUnusedKeys() throws {
         let vectors = try TestVectors.load("interactive")
@@ -210,6 +210,7 @@ import Testing
                 pattern.name + $0
             }
             if (try? pattern.applying(.fallback)) != nil {
+                // A fallback has one message less than its pattern, and so one psk place less.
                 variants += ["", "+psk0", "+" + places[places.count - 2]].map {
                     pattern.name + "fallback" + $0
                 }

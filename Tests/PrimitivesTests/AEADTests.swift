@@ -20,6 +20,7 @@ import Testing
         "libsodium and OpenSSL give the same bytes, for messages from 0 to 65,519 bytes",
         arguments: AEADAlgorithm.allCases)
     func libraries(_ algorithm: AEADAlgorithm) throws {
+        // OpenSSL is used for messages of at least `crossover` bytes, libsodium for shorter ones.
         let key = SecretBytes(copying: Self.key.span)
         var sodium = AEAD(algorithm, key: key, crossover: .max)
         var openSSL = AEAD(algorithm, key: key, crossover: 0)

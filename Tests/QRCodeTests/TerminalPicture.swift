@@ -28,6 +28,7 @@ struct TerminalPicture {
 
     private func read(_ line: String) throws -> [(upper: UInt8, lower: UInt8)] {
         var row: [(upper: UInt8, lower: UInt8)] = []
+        // The foreground and the background that the terminal uses for the next character.
         var colours = (foreground, background)
         var rest = line[...]
         while let character = rest.popFirst() {

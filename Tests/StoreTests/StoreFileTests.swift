@@ -41,7 +41,7 @@ struct StoreFileTests {
         switch Int.random(in: 0..<18, using: &generator) {
         case 0: return .token(identifier)
         case 1...5:
-            // After an end, only another end follows, when the one before it is confirmed.
+            // After an end, only another end may follow, when the earlier end is confirmed.
             guard !stored.hasFinished || stored.messages.isEmpty else {
                 return .confirmed(through: number)
             }
@@ -218,6 +218,7 @@ struct StoreFileTests {
     func settings() throws {
         try make()
         let store = try open()
+        // `synchronous` 2 is FULL, and `secure_delete` 1 is on.
         for (pragma, value) in [("synchronous", 2), ("secure_delete", 1)] {
             let found = try store.database.withLock { database in
                 try database?.run("PRAGMA \(pragma)").first?.first?.number
@@ -237,7 +238,7 @@ struct StoreFileTests {
     }
 
     @Test(
-        "a message or a note of another type is refused, and so is an end where none can be",
+        "a message or a note that is no BLOB is refused, and so is an end in a wrong place",
         arguments: [
             "UPDATE message SET bytes = 'text' WHERE id = 1",
             "UPDATE message SET bytes = 5 WHERE id = 1",
@@ -258,7 +259,8 @@ struct StoreFileTests {
 
     @Test("a store in which a message, the end or a range of fates is missing is refused")
     func missing() throws {
-        // Message 1 is confirmed, 3 is dropped and 5 will be unknown.
+        // Message 1 is confirmed, and 3 is dropped. Message 5 was dropped before the rollback, so
+        // its fate will be unknown.
         let messages: [StoreChange] =
             (1...UInt64(7)).map { StoreChange.message(.init(id: $0, bytes: [UInt8($0)])) }
             + [.retired(through: 1), .dropped([5]), .rolledBack, .dropped([3])]

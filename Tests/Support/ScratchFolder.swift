@@ -1,8 +1,8 @@
 internal import BLESecLocking
 public import Glibc
 
-/// A temporary folder for one test, which is removed when this object is released, or at the
-/// process's exit.
+/// A test's temporary folder. The folder is removed when this object is released, or when the
+/// process exits.
 public final class ScratchFolder: Sendable {
     /// The folder's absolute path.
     public let path: String

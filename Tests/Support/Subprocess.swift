@@ -3,9 +3,9 @@ internal import Glibc
 
 /// A program that a test runs, with a deadline.
 ///
-/// No thread serves the program's pipes: they are read and written only while a call waits for this
-/// program, or serves it as one of the `others`. A call that still waits at its program's deadline
-/// kills that program and the `others`, and throws.
+/// No thread serves the program's pipes. They are read and written only while a call waits: for this
+/// program, or for another program with this program among the `others`. A call that still waits at
+/// its program's deadline kills that program and the `others`, and throws.
 @safe public final class Subprocess {
     /// Where standard input comes from.
     public enum Input {
@@ -33,7 +33,7 @@ internal import Glibc
 
     /// How the program ended and what it wrote.
     public struct Outcome: Sendable {
-        /// The exit status, or the negative number of the signal that ended it.
+        /// The exit status, or the negative number of the signal that ended the program.
         public let status: Int32
         /// Standard output, unless it went to a file.
         public let output: [UInt8]
@@ -138,8 +138,8 @@ internal import Glibc
         }
     }
 
-    /// The offset at which the first `part` after the first `start` bytes of output ends; nil if
-    /// there is none.
+    /// Searches the output after its first `start` bytes for `part`. Returns the offset of the end of
+    /// the first `part`, or nil if there is none.
     private func endOffset(of part: String, after start: Int) -> Int? {
         let bytes = Array(part.utf8)
         let lastStart = output.count - bytes.count

@@ -79,7 +79,7 @@ public final class TestAuthority: Sendable {
     }
 
     /// Issues `SUBJECT.pem`, with these lines of extensions, for a public key in DER form. The private
-    /// key in `SUBJECT.key` is that of another key.
+    /// key in `SUBJECT.key` does not belong to this public key.
     public func issue(_ subject: String, _ extensions: String, publicKey: [UInt8]) throws {
         try request(
             subject,

@@ -208,7 +208,7 @@ struct ContextTests {
         #expect(error?.reason.contains("holds 9 certificates") == true)
     }
 
-    @Test("certificates of a Certificate message are counted; lengths have to fit")
+    @Test("the certificates in a Certificate message are counted, if all its lengths fit")
     func certificateCount() {
         func message(_ list: [UInt8], context: [UInt8] = [0]) -> [UInt8] {
             let body = context + [0, 0, UInt8(list.count)] + list
@@ -271,16 +271,17 @@ struct ContextTests {
             + freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"])
             + freshKey(["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
         #expect(CanonicalKey.refusedECKeys(in: accepted).isEmpty)
-        // The algorithm of a P-256 key has the offsets 6 to 12; its point begins at 26 with the
-        // byte for its form.
+        // In a P-256 key, the object identifier of the algorithm is at the offsets 6 to 12. The
+        // point begins at 26 with the byte for its form.
         var compressed = try freshKey(p256)
         compressed[26] = 0x02
         let otherCurve = try freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-224"])
         let explicit = try freshKey(p256 + ["-pkeyopt", "ec_param_enc:explicit"])
         let sm2: [UInt8] = [0x06, 0x08, 0x2A, 0x81, 0x1C, 0xCF, 0x55, 0x01, 0x82, 0x2D]
-        for (key, last) in [(compressed, 12), (otherCurve, 12), (sm2, 9)] {
+        // A refused key is reported by the offset of the last byte of that identifier.
+        for (key, lastOffset) in [(compressed, 12), (otherCurve, 12), (sm2, 9)] {
             let message = accepted + key + accepted
-            #expect(CanonicalKey.refusedECKeys(in: message) == [accepted.count + last])
+            #expect(CanonicalKey.refusedECKeys(in: message) == [accepted.count + lastOffset])
         }
         let found = CanonicalKey.refusedECKeys(in: explicit)
         try #require(found.count == 1)

@@ -74,7 +74,7 @@ struct EnginePair: ~Copyable {
 }
 
 extension TLSEngine {
-    /// Seals a record, and returns it as an array.
+    /// Seals a record, and returns it as an array. In direct mode, `type` is nil.
     mutating func sealed(_ type: UInt8?, _ payload: [UInt8]) throws -> [UInt8] {
         let head = type.map { [$0] } ?? []
         let length = sealedLength(head.count + payload.count)

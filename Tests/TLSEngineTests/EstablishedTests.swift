@@ -87,6 +87,7 @@ struct EstablishedTests {
             try pair.shakeHands()
             handshakeCounts.append(pair.sentCounts.values.reduce(0, +))
             try pair.readTickets()
+            // blesec adds a length of two bytes and a type of one byte to the payload.
             #expect(pair.acceptor.bulkPayload == longest - 3)
             for count in [0, longest - 3, longest - 2, 20_000, 65_518] {
                 let payload = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 7) }

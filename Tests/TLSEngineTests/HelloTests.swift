@@ -32,7 +32,8 @@ private struct ClientHello {
         }
     }
 
-    /// Replaces the extension of this type, or adds it at the start: `pre_shared_key` is the last.
+    /// Replaces the extension of this type, or adds it at the start, since `pre_shared_key` has to
+    /// stay the last extension.
     mutating func set(_ type: UInt16, _ content: [UInt8]) {
         if let index = extensions.firstIndex(where: { $0.type == type }) {
             extensions[index].content = content
@@ -67,7 +68,7 @@ private struct ClientHello {
     }
 }
 
-@Suite("a ClientHello")
+@Suite("ClientHello")
 struct HelloTests {
     let authority: TestAuthority
 
@@ -94,7 +95,7 @@ struct HelloTests {
         return nil
     }
 
-    @Test("of a dialer offers no compression of certificates (RFC 8879)")
+    @Test("a dialer's ClientHello offers no compression of certificates (RFC 8879)")
     func certificateCompression() throws {
         let types = try hello(true).extensions.map(\.type)
         #expect(types.contains(51), "key_share")
@@ -102,7 +103,7 @@ struct HelloTests {
         #expect(!types.contains(27), "compress_certificate")
     }
 
-    @Test("may have 4 KiB, and a longer one is refused", arguments: [true, false])
+    @Test("a ClientHello may have 4 KiB, and a longer one is refused", arguments: [true, false])
     func length(isNegotiated: Bool) throws {
         var hello = try hello(isNegotiated)
         #expect(try failure(hello.records(), isNegotiated) == nil)
@@ -139,7 +140,7 @@ struct HelloTests {
         [1] + ClientHello.list(2, repeated([0, 4, 0xA2, 2, 4, 0], count)) + [0, 0]
     }
 
-    @Test("whose lists are long is refused", arguments: [true, false])
+    @Test("a ClientHello with a list that is too long is refused", arguments: [true, false])
     func lists(isNegotiated: Bool) throws {
         for (name, type, longest, longer) in Self.lists {
             var hello = try hello(isNegotiated)
@@ -151,10 +152,11 @@ struct HelloTests {
         }
     }
 
-    @Test("in many records is refused", arguments: [true, false])
+    @Test("a ClientHello in too many records is refused", arguments: [true, false])
     func records(isNegotiated: Bool) throws {
         let hello = try hello(isNegotiated)
         let length = 4 + hello.body.count
+        // The shortest length of records with which 64 records, the permitted number, are enough.
         let shortest = (length + 63) / 64
         #expect((length + shortest - 1) / shortest <= 64 && length / (shortest - 1) > 64)
         #expect(try failure(hello.records(of: shortest), isNegotiated) == nil)

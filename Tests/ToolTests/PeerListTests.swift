@@ -44,7 +44,7 @@ import Testing
     }
 
     @Test(
-        "a drawing leaves one of three or more terminal lines free; the next begins where it began",
+        "on three or more terminal lines a drawing leaves one free, and the next begins in the same line",
         arguments: [(60, 21), (24, 21), (22, 21), (10, 9), (3, 2), (1, 2)])
     func height(_ height: Int, _ lineCount: Int) throws {
         var peers = try list(ofPeers: 30)

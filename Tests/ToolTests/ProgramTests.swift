@@ -5,7 +5,8 @@ import Testing
 
 /// The arguments of the tools.
 @Suite struct ProgramTests {
-    @Test("if there are no arguments, not even the tool's name, the error is that /proc is missing")
+    @Test(
+        "without any argument, not even the tool's name, the error says that /proc is not mounted")
     func noArguments() throws {
         #expect(try Program.words(of: ["blesec"]) == [])
         #expect(try Program.words(of: ["blesec", "keygen", "key"]) == ["keygen", "key"])

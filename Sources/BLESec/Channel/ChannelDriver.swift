@@ -40,7 +40,7 @@ final class ChannelDriver {
     /// link cannot report that there is memory again.
     private var retryTime: UInt64?
     /// Whether the link was asked to keep its queue short.
-    private var isQueueShort = false
+    private var linkKeepsQueueShort = false
     private var halfCloseState = HalfCloseState.possible
     /// The link's ``Link/queuedBytes`` when this side last waited for the queue to drain.
     private var lastQueuedBytes = Int.max
@@ -162,8 +162,8 @@ final class ChannelDriver {
         machine.linkEnded(reason, canSend: canSend, now: now)
     }
 
-    /// Reads again if reading had stopped because too many messages waited for the program, and if
-    /// there is room now. `wasFull` says whether reading had stopped.
+    /// Reads again if there is room now. `wasFull` says whether reading had stopped, because too many
+    /// messages waited for the program; if not, does nothing.
     func resumeReading(wasFull: Bool, now: UInt64) {
         if wasFull { flushBeforeReceiving() }
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
@@ -287,15 +287,15 @@ final class ChannelDriver {
     ///
     /// True until the peer has proven its identity, whatever it has sent, since messages can be
     /// replayed. There are two exceptions: while ``TrustPolicy/asking(_:)`` waits for the
-    /// application's answer (the number of peers that wait for one is limited), and during the last
-    /// confirmations of a pairing.
+    /// application's answer (the number of such peers is limited), and during the last confirmations
+    /// of a pairing.
     var mayLosePlace: Bool { stage == .unproven }
 
     private func transmit(calls: Int = callsPerTurn, now: UInt64) {
         var calls = calls
-        if isQueueShort != machine.keepsQueueShort {
-            isQueueShort = machine.keepsQueueShort
-            link.keepsQueueShort = isQueueShort
+        if linkKeepsQueueShort != machine.keepsQueueShort {
+            linkKeepsQueueShort = machine.keepsQueueShort
+            link.keepsQueueShort = linkKeepsQueueShort
         }
         if !isLinkFull { retryTime = nil }
         // A full link reports when it has room; trying earlier would cost a system call each time.

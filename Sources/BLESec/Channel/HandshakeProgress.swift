@@ -9,8 +9,8 @@ final class HandshakeProgress: Sendable {
     enum Stage: UInt8, AtomicRepresentable {
         /// The peer has not proven its identity.
         case unproven
-        /// An application is deciding about the peer, or a pairing is at its last confirmations. The
-        /// number of peers about which an application decides at once is limited.
+        /// An application is deciding about the peer (the number of such peers is limited), or a
+        /// pairing is at its last confirmations.
         case deciding
         /// The channel is ready: the peer has given every proof that the protocol requires.
         case ready

@@ -15,11 +15,12 @@ extension SecureChannel {
     public static func dial(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop = .shared
     ) async throws(ChannelError) -> SecureChannel {
-        try await dialTwice(endpoint, configuration: configuration, loop: loop, whenLinked: {})
+        try await dialAgainIfBusy(
+            endpoint, configuration: configuration, loop: loop, whenLinked: {})
     }
 
-    /// Dials, and dials again if the peer is busy; for callers that have no backoff of their own.
-    static func dialTwice(
+    /// Dials, and dials once more if the peer is busy; for callers without a backoff of their own.
+    static func dialAgainIfBusy(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop,
         whenLinked: () -> Void
     ) async throws(ChannelError) -> SecureChannel {

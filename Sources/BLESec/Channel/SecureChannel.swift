@@ -17,14 +17,15 @@ public actor SecureChannel {
     private let link: any Link
     let parameters: ChannelParameters
     let driver: ChannelDriver
-    private var denyToken: UInt64?
+    private var denyListToken: UInt64?
     /// When the program last received a message, in nanoseconds of the loop's clock.
     private var lastReceiveTime: UInt64?
     /// The rest of a message that ``ByteStream/read(atMost:)`` has returned in part.
     var unreadBytes: ArraySlice<UInt8> = []
-    /// The last turn that ``endTurn(_:)`` has ended.
+    /// The last of a connection's reading turns that ``endTurn(_:)`` has ended; see
+    /// ``receive(inTurn:)``.
     private var endedTurn: UInt64 = 0
-    /// The place of the last call that began to wait for room.
+    /// The number of the last call that began to wait for room. Lower numbers get room first.
     private var lastPlace: UInt64 = 0
 
     /// The loop's executor: the actor runs on the loop's thread only.
@@ -50,7 +51,7 @@ public actor SecureChannel {
     }
 
     isolated deinit {
-        if let denyToken { configuration.trust.denied?.stopObserving(denyToken) }
+        if let denyListToken { configuration.trust.denied?.stopObserving(denyListToken) }
         driver.drop()
     }
 
@@ -74,7 +75,7 @@ public actor SecureChannel {
             guard let self else { return }
             Task(executorPreference: self.loop) { await self.abort(.tooMuchUnderWay) }
         })
-        denyToken = configuration.trust.denied?.observe { [weak self] _ in
+        denyListToken = configuration.trust.denied?.observe { [weak self] _ in
             guard let self else { return }
             Task(executorPreference: self.loop) { await self.checkDenyList() }
         }
@@ -96,8 +97,8 @@ public actor SecureChannel {
         driver.pump()
     }
 
-    /// Waits until both sides have proven their identity, and until the policy has remembered the
-    /// peer, if it remembers peers.
+    /// Waits until both sides have proven their identity. If the policy remembers peers, also waits
+    /// until it has remembered this peer.
     func becomeReady() async throws(ChannelError) {
         do throws(ChannelError) {
             try await wait(for: .ready) { driver.machine.isReady || isOver }
@@ -154,7 +155,8 @@ public actor SecureChannel {
     public var handshakeHash: [UInt8] { session?.agreement.handshakeHash ?? [] }
     private var session: Session? { driver.machine.session }
     private var outcome: ChannelMachine.Outcome? { driver.machine.outcome }
-    var began: MonotonicTime { MonotonicTime(nanoseconds: parameters.start) }
+    /// When the channel took over the link.
+    var beginTime: MonotonicTime { MonotonicTime(nanoseconds: parameters.start) }
     /// When the channel became ready; ``MonotonicTime/distantFuture`` before that.
     var readyTime: MonotonicTime { MonotonicTime(nanoseconds: session?.readyTime ?? .max) }
     var isOver: Bool { driver.machine.isOver }
@@ -249,8 +251,8 @@ public actor SecureChannel {
     ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
     /// - Throws: `timedOut` after that time; the error that ended the channel; `cancelled`;
     ///   `configuration` in direct mode, which has no acknowledgements; `limitExceeded` for a
-    ///   message that is too long, or when the peer's unread messages fill the buffers here, so
-    ///   that no acknowledgement can be read (``ChannelLimits/readAhead``,
+    ///   message that is too long. Also `limitExceeded` when no acknowledgement can be read, because
+    ///   the peer's unread messages fill the buffers here (``ChannelLimits/readAhead``,
     ///   ``ChannelLimits/extraReadAhead``), and this side's program has received no message yet, or
     ///   none for 5 seconds.
     public func deliver(
@@ -274,17 +276,17 @@ public actor SecureChannel {
             if now >= deadline { throw .notTaken(within: limit) }
             // While this side's program receives, even slowly, it makes room to read the
             // acknowledgement.
-            let patienceEnd = lastReceiveTime?.after(Self.patience) ?? 0
+            let receivePauseEnd = lastReceiveTime?.after(Self.longestReceivePause) ?? 0
             let isInboxFull = cannotReadAcknowledgements
             if isInboxFull {
-                if now >= patienceEnd { throw .unreadableAcknowledgements }
-                driver.addCallDeadline(patienceEnd)
+                if now >= receivePauseEnd { throw .unreadableAcknowledgements }
+                driver.addCallDeadline(receivePauseEnd)
             }
-            defer { if isInboxFull { driver.removeCallDeadline(patienceEnd) } }
+            defer { if isInboxFull { driver.removeCallDeadline(receivePauseEnd) } }
             try await wait(for: .acknowledgement, number: number) {
                 acknowledged >= number || driver.machine.isOver || now >= deadline
                     || cannotReadAcknowledgements != isInboxFull
-                    || isInboxFull && now >= patienceEnd
+                    || isInboxFull && now >= receivePauseEnd
             }
         }
         return fateOfAcknowledged
@@ -316,7 +318,7 @@ public actor SecureChannel {
 
     /// How long a program may pause after a receive before a full inbox ends a delivery. A program
     /// that has received nothing yet gets no time.
-    private static let patience: Duration = .seconds(5)
+    private static let longestReceivePause: Duration = .seconds(5)
 
     /// Queues a message that the peer is to acknowledge, and returns the message's number.
     func enqueue(_ message: [UInt8]) async throws(ChannelError) -> UInt64 {
@@ -365,9 +367,9 @@ public actor SecureChannel {
 
     // MARK: - Receiving
 
-    /// Returns the next whole message, or `nil` once the peer has sent its end and none is left. In
-    /// direct mode, which carries a stream of bytes, returns the next piece of the stream;
-    /// ``byteStream`` is the fitting interface.
+    /// Returns the next whole message, or `nil` once the peer has sent its end and no message is
+    /// left. In direct mode, which carries a stream of bytes, returns the next piece of the stream;
+    /// prefer ``byteStream`` there.
     ///
     /// The message then counts as taken, and this side acknowledges it unless acknowledgement is
     /// manual (``confirm(through:)``). Messages that arrived before a failure are still returned;
@@ -381,7 +383,8 @@ public actor SecureChannel {
     }
 
     /// Waits until a message has arrived, and returns all messages that have arrived, in their
-    /// order and at most `maximum`. Returns `nil` once the peer has sent its end and none is left.
+    /// order and at most `maximum`. Returns `nil` once the peer has sent its end and no message is
+    /// left.
     ///
     /// The messages count as taken, as with ``receive()``. `maximum` is at least 1.
     public func receive(upTo maximum: Int) async throws(ChannelError) -> [[UInt8]]? {
@@ -538,14 +541,13 @@ public actor SecureChannel {
     // MARK: - Closing
 
     /// Ends the channel without losing messages, and returns when the channel is closed. Then both
-    /// programs have taken everything. (If a peer acknowledges what has arrived rather than what its
-    /// program has taken, everything has only arrived there.) The peer knows it too, unless the link
-    /// was lost with this side's last acknowledgement.
+    /// programs have taken everything. (If the peer acknowledges messages on arrival, they have only
+    /// arrived there.) The peer knows this too, unless the link was lost with this side's last
+    /// acknowledgement.
     ///
-    /// The close deadline restarts when the link takes bytes and at each acknowledgement, so that a
-    /// slow link is not cut off, nor a program that is slow but takes messages all the time. To wait
-    /// for a program that may take nothing for longer, call ``finish(_:)`` and ``waitUntilOver()``
-    /// instead.
+    /// The close deadline restarts when the link takes bytes and at each acknowledgement. So neither
+    /// a slow link nor a slow program that keeps taking messages is cut off. To wait longer for a
+    /// program that takes nothing, call ``finish(_:)`` and ``waitUntilOver()`` instead.
     ///
     /// - Parameter limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
     /// - Throws: `truncated` when the link was lost before the peer's `end`, or when the peer has
@@ -554,7 +556,7 @@ public actor SecureChannel {
     ///   close deadline, the peer has not ended, its messages still wait to be received here, or it
     ///   has not acknowledged this side's end. In direct mode also `timedOut` when both sides have
     ///   ended and nothing has left the link's own queue for that time. `cancelled` when the task is
-    ///   cancelled; the error that ended the channel, if it is over.
+    ///   cancelled. If the channel has failed, the error that ended it.
     public func close(within limit: Duration? = nil) async throws(ChannelError) {
         // Queued messages leave first, because bytes that are processed next may end the channel.
         if !driver.onlyReadyWaits { driver.flushPending() }
@@ -596,7 +598,7 @@ public actor SecureChannel {
     /// session has reached its maximum age.
     var isClosing: Bool { driver.machine.session?.isClosing ?? false }
 
-    /// Ends a ready channel that the program has not got. Returns a failure if the channel has
+    /// Ends a ready channel that the program never got. Returns a failure if the channel has
     /// paired: the program must learn of the pairing, because both sides have stored each other's
     /// key.
     func discard() -> PeerFailure? {
@@ -606,8 +608,8 @@ public actor SecureChannel {
         }
     }
 
-    /// The failure of a ready channel that the program does not get; nil if the channel has not
-    /// paired.
+    /// The failure to report if the program does not get this ready channel; nil if the channel has
+    /// not paired.
     private var lostPairing: ChannelError? {
         guard configuration.trust.pairingRule != nil else { return nil }
         return ChannelError(

@@ -1,6 +1,7 @@
 public import BLESecChannelCore
 
-/// The channels of a listener or service as they become ready, until it is closed.
+/// The channels of a listener or service as they become ready, until the listener or service is
+/// closed.
 public struct SecureChannels: AsyncSequence, Sendable {
     let accept: @Sendable () async throws(ChannelError) -> SecureChannel
     /// Makes an iterator that begins with the channel that has waited longest.

@@ -3,10 +3,11 @@ public import BLESecLinks
 
 /// Accepts links, runs their handshakes concurrently, and returns the channels that became ready.
 ///
-/// An unauthenticated peer costs little: the handshakes under way are limited overall and per
-/// address. At the overall limit, a new link replaces the oldest handshake, but only after that
-/// handshake has had its guaranteed time; until then new links wait to be accepted. So a peer that
-/// can finish a handshake within the guaranteed time connects even during a flood.
+/// An unauthenticated peer costs little: each handshake under way takes a place, and the places are
+/// limited overall and per address. At the overall limit, a new link replaces the oldest
+/// handshake, but only after that handshake has had its guaranteed time; until then new links wait
+/// to be accepted. So a peer that can finish a handshake within the guaranteed time connects even
+/// during a flood.
 ///
 /// By default the listener and its channels share one loop, which is one thread. When that thread
 /// is too busy, the listener can spread its channels over several loops:
@@ -15,11 +16,11 @@ public import BLESecLinks
 public actor SecureListener {
     /// Limits on what unauthenticated peers can make a listener do at the same time.
     public struct Limits: Sendable {
-        /// Handshakes under way; 256 by default. Each holds a descriptor and about 14 KiB of memory
-        /// with Noise, 66 KiB with TLS (up to 280 KiB if the peer sends as many certificates as are
-        /// read from it), and up to ``ChannelLimits/unauthenticatedBytes`` more if the peer leaves
-        /// a message unfinished. In addition, up to 32 links that were turned away have 2 seconds
-        /// to close.
+        /// Handshakes under way; 256 by default. Each holds a file descriptor and memory: about
+        /// 14 KiB with Noise, 66 KiB with TLS (up to 280 KiB if the peer sends as many certificates
+        /// as are read from it), and up to ``ChannelLimits/unauthenticatedBytes`` more if the peer
+        /// leaves a message unfinished. In addition, up to 32 links that were turned away have
+        /// 2 seconds to close.
         public var handshakes = 256
         /// Handshakes under way from one address; 4 by default. A further link from that address is
         /// turned away immediately. ``handshakes`` alone limits links without an address (Unix,
@@ -27,15 +28,15 @@ public actor SecureListener {
         public var handshakesPerAddress = 4
         /// The minimum time that a handshake keeps its place; 100 ms by default. When no place is
         /// free, a new link waits to be accepted until the oldest handshake has had this time, and
-        /// then replaces it. So at most `handshakes / guaranteedTime` links a second, 2,560 by
-        /// default, can replace others.
+        /// then replaces that handshake. So at most `handshakes / guaranteedTime` links a second,
+        /// 2,560 by default, can replace others.
         public var guaranteedTime: Duration = .milliseconds(100)
         /// Peers about which the application or a person is deciding, for
         /// ``TrustPolicy/asking(_:)`` or a pairing; 8 by default. They keep their handshake places
-        /// meanwhile, whether or not they have proven a key, and a further peer is turned away: as
-        /// *busy*, or in a pairing as refused. A peer that has gone counts until the call that
-        /// decides about it has returned. Trust store queries do not count here: they have as many
-        /// places of their own as there are ``handshakes``.
+        /// meanwhile, whether or not they have proven a key. A peer beyond this limit is turned
+        /// away: as *busy*, or in a pairing as refused. A peer that has gone counts until the call
+        /// that decides about it has returned. Trust store queries do not count here: they have as
+        /// many places of their own as there are ``handshakes``.
         public var awaitingTrustDecision = 8
         /// Ready channels that wait for ``SecureListener/accept()``; 16 by default. At this limit
         /// no more links are accepted, but the handshakes under way continue and may become ready.
@@ -45,8 +46,8 @@ public actor SecureListener {
         public init() {}
     }
 
-    /// The loop on which the listener runs; its channels too, unless they were given other loops
-    /// (``SecureChannel/loop``).
+    /// The loop on which the listener runs. Its channels run there too, unless they were given other
+    /// loops (``SecureChannel/loop``).
     public nonisolated let loop: EventLoop
     /// The endpoint where peers can dial the listener, with the actual address, path or PSM.
     public nonisolated let localEndpoint: Endpoint
@@ -112,7 +113,7 @@ public actor SecureListener {
     /// Listens on an endpoint.
     ///
     /// Each link goes to the one of `channelLoops` that has the fewest open channels of this
-    /// listener; of several such loops, to the first. Its handshake and its channel run there, and
+    /// listener; of several such loops, to the first. The link's handshake and channel run there, and
     /// ``accept()`` and ``channels`` return the channels of all these loops. Code that blocks one
     /// of the loops delays the accepting of links. A loop that is shut down ends its channels and
     /// gets no more. When none of `channelLoops` is left, `loop` gets all further channels.
@@ -124,7 +125,7 @@ public actor SecureListener {
     ///     together.
     ///   - loop: the loop on which the listener accepts links.
     ///   - channelLoops: the loops of the channels; if there are none, channels run on `loop`. If
-    ///     `loop` is to serve some of the channels, it has to be among these.
+    ///     `loop` is to serve some of the channels too, include it here.
     /// - Throws: ``ChannelError``: `configuration`, `addressInUse`, `cannotCreate`, `noSuchAdapter`,
     ///   `permission`.
     public static func listen(
@@ -134,7 +135,7 @@ public actor SecureListener {
         try configuration.validate(for: .acceptor)
         guard limits.handshakes > 0, limits.backlog > 0 else {
             throw ChannelError(
-                .configuration, "a listener needs room for a handshake and for a channel")
+                .configuration, "the limits handshakes and backlog must be at least 1")
         }
         do throws(LinkError) {
             let (listener, local) = try await endpoint.listen(loop: loop)
@@ -192,8 +193,8 @@ public actor SecureListener {
         SecureChannels { [self] () throws(ChannelError) in try await accept() }
     }
 
-    /// The failures of handshakes from now on, for logs. If peers cannot be accepted, for example for
-    /// lack of descriptors, the first such error in a row is among them.
+    /// The failures of handshakes from now on, for logs. Also reports that peers cannot be accepted,
+    /// for example for lack of file descriptors; of several such errors in a row, only the first.
     public func failures() -> Observation<PeerFailure> {
         failureObservers.add(capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
     }
@@ -202,10 +203,9 @@ public actor SecureListener {
     /// Accepted channels stay open.
     ///
     /// Returns when the handshakes have ended and the endpoint is free; a further call waits as
-    /// well. Until then, ``failures()`` report failures that the program has to know, but not that
-    /// a handshake was cancelled. One such failure is `mayBePaired`, also for a peer that is paired
-    /// and whose channel waited for ``accept()``. When the handshakes have ended, ``failures()``
-    /// end.
+    /// well. Until then, ``failures()`` omit the handshakes that this call cancels, and report all
+    /// other failures. One of these is `mayBePaired`, also for a peer that is paired and whose
+    /// channel waited for ``accept()``. When the handshakes have ended, ``failures()`` end.
     public func close() async {
         isClosed = true
         let closing = closing ?? Task(executorPreference: loop) { await self.end() }
@@ -247,7 +247,7 @@ public actor SecureListener {
                 await link.loop.run { link.close() }
             }
             // Without a call of `close()`, accepting ends only because the loop was shut down.
-            // Tasks that wait in `accept()` must learn of that.
+            // Tasks that wait in `accept()` must learn of the shutdown.
             if !Task.isCancelled { await self?.close() }
         }
     }
@@ -305,12 +305,12 @@ public actor SecureListener {
         return handshakes.values.count { $0.address == address } < limits.handshakesPerAddress
     }
 
-    /// Turns the oldest handshake away if it has had its guaranteed time. Otherwise arms the timer
-    /// for the end of that time, and returns false. If no handshake may lose its place now, arms
-    /// the timer to look again after the guaranteed time, at least 100 ms later.
+    /// If the oldest handshake has had its guaranteed time, turns it away and returns true. Otherwise
+    /// arms the timer for the end of that time, and returns false. If no handshake may lose its
+    /// place now, arms the timer to look again after the guaranteed time, at least 100 ms later.
     ///
-    /// A handshake on another loop is asked to leave, and keeps its place until it has answered, so
-    /// the result is false meanwhile. Only one handshake at a time is asked; if it keeps its place,
+    /// A handshake on another loop is asked to leave, and keeps its place until it has answered;
+    /// meanwhile the result is false. Only one handshake at a time is asked. If it keeps its place,
     /// the next one is asked.
     private func makeRoom() -> Bool {
         guard askedToken == nil else { return false }

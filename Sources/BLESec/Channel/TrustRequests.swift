@@ -20,7 +20,7 @@ final class TrustRequests {
     private var decisionTask: Task<Void, Never>?
     private var decisionPlace: ConcurrencyLimit.Place?
     private var rememberTimeout: Duration?
-    /// The deadline for the store to remember the peer; `nil` unless its answer is awaited.
+    /// The deadline for the store to remember the peer; `nil` while no answer is awaited.
     private(set) var rememberDeadline: UInt64?
     /// The result of remembering the peer.
     private(set) var rememberResult: Result<Void, ChannelError>?
@@ -64,7 +64,7 @@ final class TrustRequests {
     func cancelDecision() {
         guard let task = decisionTask else { return }
         task.cancel()
-        // The application may go on asking a person. The place is free again when it has ended.
+        // The application may go on asking a person. The place is free when that task has ended.
         Task { [decisionPlace] in
             await task.value
             withExtendedLifetime(decisionPlace) {}

@@ -1,8 +1,8 @@
 public import BLESecChannelCore
 
 extension PeerConnection {
-    /// What a call returns, one element after another, until it returns `nil` or throws. An iterator
-    /// can go on after an error, as the call can.
+    /// The results of a call that is made again and again, until it returns `nil` or throws. After
+    /// an error, an iterator can be asked again, just as the call can be made again.
     public struct Arrivals: AsyncSequence, Sendable {
         let call: @Sendable () async throws(ChannelError) -> [UInt8]?
 

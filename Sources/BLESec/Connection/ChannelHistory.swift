@@ -16,10 +16,10 @@ struct ChannelHistory: Sendable {
     /// Whether this channel stays instead of `other`.
     ///
     /// Both sides must choose the same channel. If one channel began more than
-    /// ``maximumTimeDifference`` after the other was ready, both sides know that it is newer, and
-    /// it stays, because the older one may already be dead. Otherwise the sides may disagree about
-    /// the order. Then the channel with the lower handshake hash stays, because both sides know the
-    /// hashes.
+    /// ``maximumTimeDifference`` after the other was ready, both sides know which one is newer. The
+    /// newer one stays, because the older one may already be dead. Otherwise the sides may disagree
+    /// about the order. Then the channel with the lower handshake hash stays, because both sides
+    /// know the hashes.
     func stays(insteadOf other: ChannelHistory) -> Bool {
         if isNewer(than: other) { return true }
         if other.isNewer(than: self) { return false }
@@ -36,7 +36,7 @@ extension ChannelHistory {
     /// The history of a channel that is ready.
     init(of channel: SecureChannel) async {
         self.init(
-            beginTime: await channel.began, readyTime: await channel.readyTime,
+            beginTime: await channel.beginTime, readyTime: await channel.readyTime,
             hash: await channel.handshakeHash)
     }
 }

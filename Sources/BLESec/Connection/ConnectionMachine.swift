@@ -130,8 +130,8 @@ final class ConnectionMachine {
     }
 
     /// Records that a ``NearbyService`` has called off the dial whose state was reported last. The
-    /// search goes on. Its deadline counts from when the peer was last reached, or else from the
-    /// beginning; if that deadline has passed already, it is now.
+    /// search goes on. The search's deadline is ``ReconnectPolicy/searching`` after
+    /// ``unreachedSince``, or now if that time has passed already.
     func dialCancelled(at now: MonotonicTime) {
         guard [.dialing, .opening, .handshaking].contains(status.state) else { return }
         enter(.searching, now)

@@ -46,7 +46,8 @@ public struct ConnectionStatus: Sendable {
 
 /// The time limits and the backoff of a ``PeerConnection``.
 public struct ReconnectPolicy: Sendable {
-    /// How long to search for the peer without reaching it before it is out of range; 30 seconds.
+    /// How long to search without reaching the peer, before the state is
+    /// ``ConnectionState/outOfRange``; 30 seconds.
     public var searching = Duration.seconds(30)
     /// How long the state ``ConnectionState/outOfRange`` lasts; 60 seconds. The search continues
     /// meanwhile. Then the state is ``ConnectionState/searching`` again, and the search begins

@@ -8,12 +8,12 @@ public enum Delivery: String, Sendable, Hashable {
     /// The peer's device has the message; whether its program has taken it is not reported.
     case received
     /// The link or, with ``PeerConnection/Guarantee/exactlyOnce(_:)``, the state of a side was lost
-    /// before an acknowledgement: the message may or may not have arrived. It is not sent again.
+    /// before an acknowledgement: the message may or may not have arrived, and is not sent again.
     /// ``PendingDelivery/delivery()`` also returns `unknown` if its wait ends before the fate is
     /// certain.
     case unknown
-    /// The message was removed from the store before it was sent, with `blesec outbox`, and does
-    /// not arrive. Only with ``PeerConnection/Guarantee/exactlyOnce(_:)`` and a store.
+    /// The message was removed from the store with `blesec outbox` before it was sent, and does not
+    /// arrive. Only with ``PeerConnection/Guarantee/exactlyOnce(_:)`` and a store.
     case dropped
 }
 

@@ -149,7 +149,7 @@ final class MessageLane: Sendable {
         }
     }
 
-    private func look<Result>(_ body: (DeliveryEndpoint) -> Result) -> Result {
+    private func readEndpoint<Result>(_ body: (DeliveryEndpoint) -> Result) -> Result {
         state.withLock { body($0.endpoint) }
     }
 
@@ -200,7 +200,7 @@ final class MessageLane: Sendable {
                 return !state.hasNothingToCommit
             }
             // A thread that commits closes the store as its last step. Without such a thread, a new
-            // one closes the store, or this thread if none can be made.
+            // thread closes the store; if no thread can be made, this thread does.
             if !mustWait, !BlockingWork.start({ [self] in closeIfCommitted() }) {
                 closeIfCommitted()
             }
@@ -260,7 +260,7 @@ final class MessageLane: Sendable {
     var whenFull: PeerConnection.WhenFull { options.whenFull }
     /// The key of this side that the store belongs to.
     var ownKey: Fingerprint? { options.store?.own }
-    func hasRoom(for length: Int) -> Bool { look { hasRoom(for: length, $0.pending) } }
+    func hasRoom(for length: Int) -> Bool { readEndpoint { hasRoom(for: length, $0.pending) } }
 
     private func hasRoom(for length: Int, _ pending: (count: Int, bytes: Int)) -> Bool {
         pending.count == 0
@@ -316,16 +316,16 @@ final class MessageLane: Sendable {
     /// From now on, the program takes no more messages.
     func stopTaking() { state.withLock { $0.isTaking = false } }
     /// Whether the program has taken a message and not confirmed it.
-    var hasUnconfirmed: Bool { look { $0.hasUnconfirmed } }
+    var hasUnconfirmed: Bool { readEndpoint { $0.hasUnconfirmed } }
 
     /// Whether the program has said, perhaps in an earlier process, that it sends nothing more.
-    var hasFinished: Bool { look { $0.hasFinished } }
+    var hasFinished: Bool { readEndpoint { $0.hasFinished } }
     /// Whether the store has turned out to be an older copy, perhaps in an earlier process.
     var wasRolledBack: Bool { state.withLock { $0.wasRolledBack } }
     /// Whether messages may be missing or repeated between those that the program takes.
-    var mayMissMessages: Bool { look { $0.mayMissMessages } }
+    var mayMissMessages: Bool { readEndpoint { $0.mayMissMessages } }
 
-    var takenCount: UInt64 { look { $0.takenCount } }
+    var takenCount: UInt64 { readEndpoint { $0.takenCount } }
     /// Whether ``take()`` would return a message or the end.
     var canTake: Bool {
         state.withLock { state in
@@ -334,24 +334,24 @@ final class MessageLane: Sendable {
         }
     }
     /// Whether the program has taken everything up to the peer's end.
-    var hasPeerFinished: Bool { look { $0.hasPeerFinished } }
+    var hasPeerFinished: Bool { readEndpoint { $0.hasPeerFinished } }
     /// Whether each program has taken everything up to the other side's end, and every stream is
     /// over; the store may not have committed that yet.
-    var isSettled: Bool { look { $0.isSettled } }
+    var isSettled: Bool { readEndpoint { $0.isSettled } }
     /// Whether ``isSettled`` is true, and the peer has been told so on this link; the store may not
     /// have committed that yet.
-    var hasToldPeerOfSettling: Bool { look { $0.hasToldPeerOfSettling } }
+    var hasToldPeerOfSettling: Bool { readEndpoint { $0.hasToldPeerOfSettling } }
     /// Whether the store has committed everything.
-    var isCommitted: Bool { look { $0.isCommitted } }
+    var isCommitted: Bool { readEndpoint { $0.isCommitted } }
     /// The error after which the store commits nothing more.
     var failure: ChannelError? { state.withLock { $0.failure } }
     /// See ``DeliveryEndpoint/progressCount``.
-    var progressCount: UInt64 { look { $0.progressCount } }
+    var progressCount: UInt64 { readEndpoint { $0.progressCount } }
     /// How many messages have no fate yet.
-    var pendingCount: Int { look { $0.pending.count } }
+    var pendingCount: Int { readEndpoint { $0.pending.count } }
 
     /// Whether this side has finished, and the peer has not confirmed that.
-    var isEndPending: Bool { look { $0.hasFinished && $0.hasPending } }
+    var isEndPending: Bool { readEndpoint { $0.hasFinished && $0.hasPending } }
 
     /// The fate of a message; nil while it is undecided.
     func fate(of number: UInt64) -> Delivery? {
@@ -406,7 +406,7 @@ final class MessageLane: Sendable {
     func beginLink(
         to peer: PeerIdentity, _ order: Streams.Order? = nil, budget: ReassemblyBudget = .shared
     ) -> Port {
-        let (linkNumber, kept, handler) = change { state in
+        let (linkNumber, keptBytes, handler) = change { state in
             state.linkNumber += 1
             state.part = nil
             (state.isChannelToldOfMessage, state.isChannelToldOfDebt) = (false, false)
@@ -416,11 +416,12 @@ final class MessageLane: Sendable {
         }
         let part = budget.part(for: peer) { [self] in revoke(linkNumber) }
         let hasMemory =
-            kept == 0 || part.take(kept, maximumMessageLength: options.maximumMessageLength)
+            keptBytes == 0
+            || part.take(keptBytes, maximumMessageLength: options.maximumMessageLength)
         state.withLock { state in
             guard state.linkNumber == linkNumber else { return }
             state.part = part
-            state.countedBytes = hasMemory ? kept : 0
+            state.countedBytes = hasMemory ? keptBytes : 0
             if !hasMemory { state.endpoint.dropIncomplete() }
         }
         return Port(lane: self, linkNumber: linkNumber, newsHandler: handler)

@@ -281,8 +281,8 @@ extension PeerConnection {
     }
 
     /// Ends the oldest of the closing channels at once if there are too many. A channel that closes
-    /// waits for its peer, for ``ChannelTimeouts/close``. A peer that gets one link after another,
-    /// and keeps them open, could make this side run out of descriptors.
+    /// waits for its peer, for ``ChannelTimeouts/close`` after the last progress. So a peer that gets
+    /// one link after another, and keeps them open, could make this side run out of file descriptors.
     private func limitClosingChannels() {
         for channel in closingChannels.dropLast(Self.mostClosingChannels) {
             channel.loop.execute { channel.assumeIsolated { $0.abort() } }
@@ -330,8 +330,8 @@ extension PeerConnection {
         case .closeConnection:
             stopUsing(channel)
             shut(nil)
-            // Once the channel is closed, the peer need not be reachable any more. So everything
-            // that it has confirmed is committed first.
+            // Once the channel is closed, the peer may be out of reach. So everything that the peer
+            // has confirmed is committed first.
             if (try? await waitUntilCommitted()) == nil { await channel.abort() }
         case .dropChannel(then: let step):
             // From now on, a call that closes the connection waits for this channel, too.
@@ -347,7 +347,7 @@ extension PeerConnection {
         return true
     }
 
-    /// Stops using a channel that is still being closed.
+    /// Stops using a channel that is still being closed, after the machine has decided this.
     func stopUsing(_ channel: SecureChannel) {
         closingChannels.append(channel)
         current = nil
@@ -369,10 +369,11 @@ extension PeerConnection {
         // (``DeliveryPort/didReceiveAll(_:)``).
         heardFromLane()
         // Only channels with unread messages are kept.
-        if await !channel.hasWaitingMessages { wasRead(channel) }
+        if await !channel.hasWaitingMessages { didReadAll(of: channel) }
     }
 
-    /// Stops using a channel that has ended, or that this side is ending.
+    /// Stops using a channel that has ended, or that this side is ending, and does what the machine
+    /// then decides.
     func lose(_ channel: SecureChannel, because error: ChannelError?, hasCarriedMessage: Bool) {
         guard current === channel else { return }
         current = nil
@@ -384,7 +385,7 @@ extension PeerConnection {
     }
 
     /// Removes a channel whose messages are all read and that brings no more.
-    func wasRead(_ channel: SecureChannel) {
+    func didReadAll(of channel: SecureChannel) {
         unread.removeAll { $0 === channel }
         waiting.wake(.message)
         awaitArrival()

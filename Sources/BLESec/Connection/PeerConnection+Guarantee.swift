@@ -9,8 +9,8 @@ extension PeerConnection {
         case atMostOnce
         /// Messages arrive once and in order, however often the link is lost. This holds as long as
         /// each side keeps its state: its connection or, with a store, the store's file.
-        /// `docs/delivery.md` has the rules. The peer must do the same, and both sides' channels
-        /// must be configured for it (``ChannelConfiguration/carriesDelivery``).
+        /// `docs/delivery.md` has the rules. The peer's connection must have the same guarantee, and
+        /// both sides must set ``ChannelConfiguration/carriesDelivery``.
         ///
         /// If the peer makes a new connection without a store, the peer's state is lost. This
         /// side's messages that may have arrived are then `unknown`, and the others go to the
@@ -77,7 +77,7 @@ extension PeerConnection {
     }
 
     /// The notes that the store had when it was opened: the note of the message that the program
-    /// sent last, and that of the message that it confirmed last. Empty without notes.
+    /// sent last, and the note of the message that the program confirmed last. Empty without notes.
     public var notes: (sent: [UInt8], confirmed: [UInt8]) {
         let notes = lane?.notes
         return (notes?.sent ?? [], notes?.confirmed ?? [])
@@ -93,8 +93,8 @@ extension PeerConnection {
     /// How many messages were removed from the store before they were sent (``Delivery/dropped``).
     public var droppedCount: Int { lane?.droppedCount ?? 0 }
 
-    /// How many streams have ended with `sessionLost` before the peer's program had taken all bytes
-    /// of this side and their end. Streams that this side had reset, or the peer had stopped, do
+    /// How many streams have ended with `sessionLost` before the peer's program had taken all of this
+    /// side's bytes and their end. Streams that this side had reset, or the peer had stopped, do
     /// not count.
     public var lostStreamCount: Int { lane?.changeStreams { $0.lostCount } ?? 0 }
 
@@ -103,10 +103,11 @@ extension PeerConnection {
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
 
     /// Whether messages of the peer may be missing or repeated between those that this side's
-    /// programs take: the peer's state was lost or rolled back in the middle; or this side's state is
-    /// new or was rolled back, and the peer may have begun a new numbering because an earlier one was
-    /// lost. A process that is started again without a store has lost its state. With a store, this
-    /// includes what earlier processes have noticed. Only with ``Guarantee/exactlyOnce(_:)``.
+    /// programs take. There are two causes. The peer's state was lost or rolled back in between; or
+    /// this side's state is new or was rolled back, and the peer may have begun a new numbering
+    /// because an earlier one was lost. A process that is started again without a store has lost its
+    /// state. With a store, this includes what earlier processes have noticed. Only with
+    /// ``Guarantee/exactlyOnce(_:)``.
     public var mayMissMessages: Bool { lane?.mayMissMessages ?? false }
 
     /// The fates of the messages in the order in which they were sent, each once, with their
@@ -121,8 +122,8 @@ extension PeerConnection {
     private func nextDelivery() async -> (number: UInt64, delivery: Delivery)? {
         guard let lane else { return nil }
         while true {
-            // Read before the fate. In the other order, the store's thread could decide the last
-            // fate between the two reads, and this call would return nil without that fate.
+            // `isOver` is read before the fate. In the other order, the store's thread could decide
+            // the last fate between the two reads, and this call would return nil without that fate.
             let isOver = isOver
             if let (number, fate) = lane.takeFate() { return (number, fate) }
             guard !isOver, !Task.isCancelled else { return nil }
@@ -267,8 +268,8 @@ extension PeerConnection {
         releaseStore()
         // A channel may be in the middle of a call, so the calls below are made later.
         if news.hasCommitted {
-            // Records that waited for the commit can be sent, and those that have arrived and
-            // waited for it can be processed.
+            // Records that have waited for the commit can now be sent or, if they are the peer's,
+            // processed.
             for channel in closingChannels + [current].compactMap({ $0 }) {
                 channel.loop.execute { channel.assumeIsolated { $0.portDidResume() } }
             }
@@ -297,8 +298,8 @@ extension PeerConnection {
 
     // MARK: - Closing
 
-    /// Lets the program take no more messages, and waits until all of this is true, or until there
-    /// is no progress for `limit`; then returns false:
+    /// Lets the program take no more messages, and waits until all of the following is true. Returns
+    /// false if there is no progress for `limit` before that, or if the task is cancelled.
     ///
     /// - The program has confirmed the messages that it has taken.
     /// - The peer has confirmed the queued messages and this side's end, or there is no link.
@@ -382,7 +383,6 @@ extension PeerConnection {
         let latest = loop.now.advanced(by: idleTimeout + Self.timeToReconnect)
         var lostAt = loop.now
         while !machine.isClosed {
-            if current != nil { lostAt = loop.now }
             let deadline =
                 current == nil ? min(latest, lostAt.advanced(by: Self.timeToReconnect)) : latest
             guard loop.now < deadline else { return }
@@ -391,6 +391,7 @@ extension PeerConnection {
                 machine.isClosed || (current != nil) != wasConnected
             }
             if isCancelled { return }
+            if wasConnected { lostAt = loop.now }
         }
     }
 

@@ -37,9 +37,9 @@ extension PeerConnection {
 
     /// Ordered bytes in both directions, beside the messages of a connection. A stream outlives
     /// links, but not the processes: if either side starts a new connection, the stream ends with
-    /// `sessionLost`, unless no link has told the peer of it yet. There is no order between different
-    /// streams, nor between a stream and the messages. After a stream has ended, its calls report how
-    /// it ended, even if the connection was closed later.
+    /// `sessionLost`. (A stream that the peer has not been told of yet continues.) There is no order
+    /// between different streams, nor between a stream and the messages. After a stream has ended,
+    /// its calls report how it ended, even if the connection was closed later.
     ///
     /// If a program drops its last reference to a stream, the directions that have not ended are
     /// given up, as by ``reset(code:)`` and ``stop(code:)``.
@@ -73,9 +73,9 @@ extension PeerConnection {
             connection.loop.execute { connection.assumeIsolated { $0.release(handle) } }
         }
 
-        /// Queues bytes; waits while there is no room for them. When this returns, the bytes need
-        /// not have arrived. Only one task at a time should write, because the parts of concurrent
-        /// calls may be interleaved.
+        /// Queues bytes; waits while there is no room for them. When this call returns, the bytes
+        /// may not have arrived yet. Only one task at a time should write, because the parts of
+        /// concurrent calls may be interleaved.
         ///
         /// - Throws: `streamReset` if the peer wants no more, or this side has called
         ///   ``reset(code:)``; `sessionLost`; `closed` after ``finish()``, or the error that closed
@@ -92,9 +92,9 @@ extension PeerConnection {
         /// must be positive.
         ///
         /// - Throws: `streamReset` if this side has called ``stop(code:)``, unless everything up to
-        ///   the peer's end was read before; once the bytes that have arrived are read,
-        ///   `streamReset` if the peer has given up its direction, `sessionLost`, or the error that
-        ///   closed the connection; `cancelled`.
+        ///   the peer's end was read before; `cancelled`. Only after the bytes that have arrived are
+        ///   read: `streamReset` if the peer has given up its direction; `sessionLost`; the error
+        ///   that closed the connection.
         public func read(atMost count: Int = 65_536) async throws(ChannelError) -> [UInt8]? {
             precondition(count > 0, "a read takes at least one byte")
             return try await connection.read(from: self, atMost: count)
@@ -133,7 +133,8 @@ extension PeerConnection {
         /// `nil` if it has done neither.
         public var resetCode: UInt32? { lane.changeStreams { $0.resetCode(handle) } }
 
-        /// Why the peer's program will not take everything that was written; nil if it may, or has.
+        /// Why the peer's program will not take everything that was written; nil if the program has
+        /// taken everything, or may still do so.
         package var sendingFailure: ChannelError? {
             switch lane.changeStreams({ $0.writeResult(handle) }) {
             case .failure(let failure): ChannelError(failure)
@@ -329,8 +330,8 @@ extension PeerConnection {
         heardFromLane()
     }
 
-    /// Wakes the tasks that wait for these streams, those that wait for the end of a direction only
-    /// if one has ended.
+    /// Wakes the tasks that wait for these streams. Tasks that wait for the end of a direction are
+    /// woken only if a direction has ended.
     func wake(_ handles: [Streams.Handle]) {
         for handle in handles {
             guard let stream = streams[handle]?.stream else { continue }

@@ -16,9 +16,9 @@ public import BLESecLinks
 /// message is unknown, on whichever link. With ``Guarantee/exactlyOnce(_:)`` messages outlive links.
 ///
 /// A silent peer is detected within the ``ChannelTimeouts/idle`` time of the channel, which sends a
-/// ping after half of this time. Dropping the last reference ends the link and may lose messages;
-/// ``close(_:within:)`` loses none unless it throws or, with ``Guarantee/exactlyOnce(_:)``, the peer
-/// has lost its state.
+/// ping after half of this time. Dropping the last reference ends the link and may lose messages.
+/// If ``close(_:within:)`` throws nothing, no message is lost, except with
+/// ``Guarantee/exactlyOnce(_:)`` if the peer has lost its state.
 public actor PeerConnection {
     /// The loop on which the connection runs.
     public nonisolated let loop: EventLoop
@@ -41,8 +41,8 @@ public actor PeerConnection {
     var hasLostMessages = false
     /// Channels that have messages or may get some, oldest first; the last may be the one in use.
     var unread: [SecureChannel] = []
-    /// Increases when the channel in use is not the next to be read any more, because another
-    /// channel was put before it. Calls that wait for its messages then look again.
+    /// Increases when another channel is put before the channel in use in ``unread``. Calls that
+    /// wait for messages of the channel in use then look again.
     var readingTurn: UInt64 = 1
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
@@ -191,8 +191,8 @@ public actor PeerConnection {
     ///
     /// - Throws: `noSuchPeer` without a link, unless the call waits for one; `closed`, or the error
     ///   that closed the connection; `limitExceeded` for a message above the limit; `configuration`
-    ///   in direct mode, which has no acknowledgements; `cancelled`. If it throws, nothing was
-    ///   sent.
+    ///   in direct mode, which has no acknowledgements; `cancelled`. If this call throws,
+    ///   nothing was sent.
     public func deliver(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> Delivery {
@@ -256,7 +256,7 @@ public actor PeerConnection {
                 // channel. Otherwise the error concerns the message.
                 guard await channel.isEnding else { throw error }
                 let hasCarriedMessage = await channel.hasCarriedMessage
-                // The messages that were queued before may still have to leave, or be lost.
+                // Messages that were queued earlier may still leave on this channel, or be lost.
                 if current === channel { closingChannels.append(channel) }
                 lose(channel, because: error, hasCarriedMessage: hasCarriedMessage)
             }
@@ -307,7 +307,7 @@ public actor PeerConnection {
                 // The error that ended the channel does not end the connection.
                 if error.code == .cancelled { throw error }
             }
-            wasRead(channel)
+            didReadAll(of: channel)
             if await channel.isOver { receipts.forget(channel) }
         }
     }
@@ -418,12 +418,12 @@ public actor PeerConnection {
         _ reason: EndReason, within limit: Duration?
     ) async throws(ChannelError) {
         var limit = limit
-        var silence: ChannelError?
+        var noProgressError: ChannelError?
         if let lane, reason == .done, await !settle(lane, within: limit), !Task.isCancelled,
             !loop.isShutDown, lane.pendingCount > 0 || lane.isEndPending
         {
-            // The peer has confirmed nothing for the whole time, so the channel gets no second one.
-            silence = incomplete(lane, limit)
+            // For the whole time there was no progress, so the channel gets no further time.
+            noProgressError = incomplete(lane, limit)
             limit = .zero
         }
         if let last = current.take() {
@@ -441,9 +441,9 @@ public actor PeerConnection {
                 try await channel.close(within: limit)
             } catch {
                 // Of an earlier channel, only the loss of this side's messages is an error.
-                let isOfLast = channel === lastChannel
+                let isLast = channel === lastChannel
                 if error.code == .cancelled { failure = failure ?? error }
-                if isOfLast { failure = failure ?? silence ?? error }
+                if isLast { failure = failure ?? noProgressError ?? error }
             }
             if await channel.hasLostMessages { hasLostMessages = true }
         }

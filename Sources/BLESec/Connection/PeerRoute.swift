@@ -37,7 +37,7 @@ public struct PeerRoute: Sendable {
         isOnlyAttempt: Bool = false, loop: EventLoop = .shared
     ) async throws(ChannelError) -> SecureChannel {
         progress(.dialing)
-        let dial = isOnlyAttempt ? SecureChannel.dialTwice : SecureChannel.dial
+        let dial = isOnlyAttempt ? SecureChannel.dialAgainIfBusy : SecureChannel.dial
         return try await dial(endpoint, configuration, loop) { progress(.handshaking) }
     }
 
@@ -46,12 +46,14 @@ public struct PeerRoute: Sendable {
         PeerRoute(kind: .dial(dial, on: nil))
     }
 
-    /// The peer dials the listener. No other connection may use it, and this connection closes it.
+    /// The peer dials the listener. No other connection may use the listener, and this connection
+    /// closes it.
     public static func accepting(from listener: SecureListener) -> PeerRoute {
         PeerRoute(kind: .listener(listener))
     }
 
-    /// The service finds the peer. No other connection may use it, and this connection closes it.
+    /// The service finds the peer. No other connection may use the service, and this connection
+    /// closes it.
     public static func nearby(_ service: NearbyService) -> PeerRoute {
         PeerRoute(kind: .nearby(service))
     }

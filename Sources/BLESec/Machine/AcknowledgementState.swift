@@ -109,7 +109,7 @@ struct AcknowledgementState {
 }
 
 extension Duration {
-    /// The duration in whole nanoseconds: 0 if negative, saturating at the maximum.
+    /// The duration in whole nanoseconds; 0 if negative, `UInt64.max` if too long.
     var wholeNanoseconds: UInt64 {
         guard self > .zero else { return 0 }
         // `components` traps if the seconds exceed the range of `Int64`.

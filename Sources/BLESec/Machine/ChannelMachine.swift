@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecLinks
 internal import BLESecPrimitives
 
-/// One end of a channel as a state machine; its driver passes bytes and times in and out.
+/// One side of a channel as a state machine; its driver passes bytes and times in and out.
 ///
 /// The driver calls ``receive(now:from:)`` when the link has bytes, ``transmit(now:to:)`` when the
 /// link may take some, and ``handleTimeout(now:)`` at ``nextTimeout(now:)``. Times are nanoseconds
@@ -206,8 +206,8 @@ struct ChannelMachine: ~Copyable {
         isLinkLost = true
         session?.isLinkLost = true
         // Processes the records that have waited for room in the inbox. Otherwise they could fill
-        // the receive buffer: it is sure to have space for a read only if nothing but an incomplete
-        // record is in it.
+        // the receive buffer. Space for a read is certain only if the buffer holds nothing but an
+        // incomplete record.
         process(arrived: 0, now: now)
     }
 
@@ -283,7 +283,7 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Removes the oldest message; call ``resumeReading(wasFull:now:)`` next. The message counts as
-    /// taken after ``Session/didTakeMessage(now:)``: the application may read it in parts.
+    /// taken only after ``Session/didTakeMessage(now:)``, since the application may read it in parts.
     func popMessage() -> [UInt8]? { session?.inbox.next() }
 
     /// Processes what has arrived if there was no room before (`wasFull`), and there is room now.
@@ -328,7 +328,7 @@ struct ChannelMachine: ~Copyable {
 
     /// Derives bytes for another layer; see ``SecureChannel/export(label:context:count:)``.
     func export(label: String, context: [UInt8], count: Int) throws(ChannelError) -> SecretBytes {
-        guard !isOver, let session else { throw .engineIsDead }
+        guard !isOver, let session else { throw .engineHasEnded }
         return try session.records.engine.export(label: label, context: context, count: count)
     }
 

@@ -4,7 +4,7 @@ internal import BLESecChannelCore
 final class ChannelParameters: Sendable {
     let role: ChannelRole
     let configuration: ChannelConfiguration
-    /// The features that this side offers. They and the next two properties follow from the
+    /// The features that this side offers. This property and the next two are computed once from the
     /// configuration.
     let features: ChannelFeatures
     let requiredFeatures: ChannelFeatures
@@ -104,7 +104,7 @@ class ChannelStage {
         guard let returnedDial else { return reason }
         if returnedDial.isSelfConnection { return .talksToItself }
         // An acceptor that cannot read its device's own message, or may not admit the key in it,
-        // closes the link in silence. Only the note tells the dialer why.
+        // closes the link in silence. Only the note in `PendingDials` tells the dialer why.
         let isRefusal = reason.code == .authenticationFailed || reason.code == .untrusted
         return isRefusal && returnedDial.noteClosing() ? .talksToItself : reason
     }
@@ -120,7 +120,8 @@ enum TrustQuestion: Sendable {
 
 /// A stage before the peer is admitted; it is limited in time and in bytes.
 class UnauthenticatedStage: ChannelStage {
-    final let began: UInt64
+    /// When the stage began; for a channel's first stage, when the channel took over the link.
+    final let beginTime: UInt64
     /// How many bytes have arrived on the channel.
     private(set) final var arrived: Int
     /// Keeps this dialer's first message in ``PendingDials``, until the peer is proven, so that an
@@ -131,14 +132,14 @@ class UnauthenticatedStage: ChannelStage {
 
     /// The first stage of a channel.
     init(_ parameters: ChannelParameters, _ engine: consuming Engine = .none) {
-        began = parameters.start
+        beginTime = parameters.start
         arrived = 0
         super.init(parameters, RecordLayer(engine))
     }
 
     /// The stage after `previous`.
     init(after previous: UnauthenticatedStage, now: UInt64) {
-        began = now
+        beginTime = now
         arrived = previous.arrived
         dialToken = previous.dialToken
         hasPeerMessage = previous.hasPeerMessage

@@ -3,14 +3,14 @@ internal import BLESecNoise
 
 /// A session in direct mode: each record that is not empty is a message.
 ///
-/// An empty record says that its sender sends no more, and is its last. Over TLS, the peer's empty
-/// record has to arrive before the link ends. Over Noise, the link may end without one, and an empty
-/// first record can be the proof of a key instead.
+/// An empty record is the last that its sender sends: the sender's end. Over TLS, the peer's empty
+/// record has to arrive before the link ends. Over Noise, the link may end without an empty record;
+/// and a side's first record may be empty because it only proves a key, which is no end.
 ///
 /// If the link cannot be half-closed, a dialer that has sent its empty record closes the link when
-/// the peer's empty record has arrived. Over Noise that record may never come, so the dialer also
-/// closes the link after a second in which nothing arrives, if the program has room for more and no
-/// record is incomplete.
+/// the peer's empty record has arrived. Over Noise that record may never come. So the dialer
+/// also closes the link after a second in which nothing arrives, if the program has room for more
+/// and no record is incomplete.
 final class DirectSession: Session {
     private var takenCount: UInt64 = 0
     /// When this side's end was sealed; nil before that.
@@ -85,8 +85,8 @@ final class DirectSession: Session {
     /// When this side may close a link without half-close although the peer has not ended. Nil over
     /// TLS, for an acceptor, and before this side's end.
     ///
-    /// Also nil while this side does not read, since the peer may then have sent more, and while
-    /// bytes of a record wait, which closing would discard.
+    /// Also nil while this side does not read, since the peer may then have sent more; and while
+    /// bytes of an incomplete record wait, since closing the link would discard them.
     private var quietTime: UInt64? {
         guard let endTime, parameters.role == .dialer, !records.engine.provesEnd, wantsBytes,
             records.inbound.isEmpty
@@ -100,7 +100,7 @@ final class DirectSession: Session {
         return min(next, quietTime)
     }
 
-    /// Fails. In direct mode an end has no reason, so it would say that everything was sent.
+    /// Fails, because an end in direct mode has no reason: it would say that everything was sent.
     override func expire(now: UInt64) throws(ChannelError) {
         throw .late("the session has reached its maximum age of", configuration.timeouts.session)
     }
@@ -191,7 +191,9 @@ final class DirectProof: UnauthenticatedStage {
         return .next(session)
     }
 
-    override func nextTimeout(now: UInt64) -> UInt64 { began.after(configuration.timeouts.proof) }
+    override func nextTimeout(now: UInt64) -> UInt64 {
+        beginTime.after(configuration.timeouts.proof)
+    }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         guard now >= nextTimeout(now: now) else { return .wait }

@@ -125,8 +125,9 @@ final class Handshake: UnauthenticatedStage {
         return true
     }
 
-    /// Compares the first bytes of the peer's first message with what this device has sent. Throws
-    /// if this is a dialer, and an acceptor of this device has sent the message.
+    /// Checks whether the peer's first message comes from this device. A dialer throws if an acceptor
+    /// of this device has sent the message. An acceptor notes in ``returnedDial`` which dial of this
+    /// device the message has begun.
     private func compareFirstMessage(_ message: [UInt8]) throws(ChannelError) {
         guard !hasPeerMessage else { return }
         switch parameters.role {
@@ -135,7 +136,7 @@ final class Handshake: UnauthenticatedStage {
         case .acceptor where transcript == nil:
             returnedDial = configuration.pendingDials.dial(
                 beginningWith: message, by: parameters.ownKeys)
-        case .acceptor: break  // The first message was the early message.
+        case .acceptor: break  // `Negotiation` has checked the first message, *early*.
         }
     }
 
@@ -144,7 +145,7 @@ final class Handshake: UnauthenticatedStage {
     ) throws(ChannelError) -> ChannelStage {
         if let refusal {
             let filling = [UInt8](repeating: 0, count: Record.readyLength - 1)
-            // The peer may be the right one if there was no room to ask about it.
+            // With `limitExceeded`, nobody was asked about the peer, which may be the right one.
             let code: RejectCode = refusal.code == .limitExceeded ? .busy : .refused
             try records.seal(.reject, [code.rawValue] + filling)
             return Refusing(after: self, refusal, now: now)

@@ -25,6 +25,7 @@ struct Inbox: ~Copyable {
     var isEmpty: Bool { whole.isEmpty }
     /// The number of whole messages that wait.
     var count: Int { whole.count }
+    /// Whether a message has arrived in part.
     var isMidMessage: Bool { !partial.isEmpty }
 
     /// Appends the next piece of a message.

@@ -10,8 +10,8 @@ protocol DeliveryPort: AnyObject {
     /// Returns the next record for the peer, which the session seals at once. The record has at
     /// most `limit` bytes of data, and no data if `limit` is nil. If `onlyWhole`, data that is
     /// longer than `limit` is not begun. The port calls `confirms` with the number of messages that
-    /// the program has confirmed without the peer being told. `confirms` returns whether the port
-    /// has to tell the peer now.
+    /// the program has confirmed and the peer has not been told of. `confirms` returns whether the
+    /// port has to tell the peer now.
     func nextRecord(
         atMost limit: Int?, onlyWhole: Bool, _ outlook: inout PortOutlook,
         confirms: (_ owed: UInt64) -> Bool
@@ -346,7 +346,7 @@ final class NegotiatedSession: Session {
             guard range.count <= Record.maximumPing, owedPong == nil else {
                 throw .violation("a ping that is too long or does not wait for its pong")
             }
-            // Once both sides are done, pongs would only keep the link from becoming empty.
+            // Once both sides are done, a pong would only delay the closing of the link.
             if !isComplete { owedPong = records.inbound.withBytes { $0.span.array(in: range) } }
         case .pong:
             guard let ping = outstandingPing, number(in: range) == ping else {
@@ -471,7 +471,7 @@ final class NegotiatedSession: Session {
     }
 
     /// Reports to the port what has arrived. Once each side has acknowledged the other's `end`,
-    /// starts the close deadline, until which the acceptor waits for the dialer to close the link.
+    /// starts the close deadline: until then the acceptor waits for the dialer to close the link.
     override func didProgress(now: UInt64) {
         if effect != .none { port?.didReceiveAll(exchange(&effect, with: .none)) }
         guard isComplete else { return }

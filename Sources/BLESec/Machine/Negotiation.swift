@@ -2,13 +2,13 @@ internal import BLESecChannelCore
 internal import BLESecNoise
 internal import BLESecNoiseEngine
 
-/// Hello and answer, and the first handshake message that follows the hello
-/// (`docs/wire-format.md`, "Flights").
+/// The stage of hello and answer, and of *early*: the dialer's first handshake message, which
+/// follows the hello (`docs/wire-format.md`, "Flights").
 final class Negotiation: UnauthenticatedStage {
     private enum Expected {
         /// The acceptor waits for a hello.
         case hello
-        /// The acceptor has a hello with these offers, and waits for the early message after it.
+        /// The acceptor has a hello with these offers, and waits for *early*.
         case early(offers: [String])
         /// The dialer waits for an answer to its offers.
         case answer(offers: [String])
@@ -39,7 +39,7 @@ final class Negotiation: UnauthenticatedStage {
         super.init(
             parameters,
             try plans.makeEngine(hello.offers[0], prologue: transcript.prologue(for: .accept)))
-        guard let early = try records.engine.nextHandshake() else { throw .engineIsDead }
+        guard let early = try records.engine.nextHandshake() else { throw .engineHasEnded }
         transcript.early = early
         dialToken = configuration.pendingDials.insert(early, by: parameters.ownKeys)
         try records.outbound.append(hello.encoded)
@@ -57,7 +57,7 @@ final class Negotiation: UnauthenticatedStage {
     }
 
     override func nextTimeout(now: UInt64) -> UInt64 {
-        began.after(configuration.timeouts.negotiate)
+        beginTime.after(configuration.timeouts.negotiate)
     }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
@@ -192,7 +192,7 @@ final class Negotiation: UnauthenticatedStage {
             records.replaceEngine(
                 try plans.makeEngine(
                     offers[answer.index], prologue: transcript.prologue(for: .switch)))
-            guard try records.sendHandshake() != nil else { throw .engineIsDead }
+            guard try records.sendHandshake() != nil else { throw .engineHasEnded }
             return .next(makeHandshake(offers[answer.index], now: now))
         case .fallback:
             guard let plan = plans.fallback(offers[answer.index], from: offers[0]) else {

@@ -10,8 +10,8 @@ final class PairingStage: UnauthenticatedStage {
     private var hasAsked = false
     /// Why this side refuses the peer; nil if it does not.
     private var refusal: ChannelError?
-    /// Whether the peer has not stored this side's key, and will not.
-    private var hasSurelyFailed = false
+    /// Whether it is certain that the peer has not stored this side's key, and will not.
+    private var hasCertainlyFailed = false
 
     init(
         after readyExchange: ReadyExchange, _ agreement: Agreement, _ rule: TrustPolicy.PairingRule,
@@ -72,8 +72,8 @@ final class PairingStage: UnauthenticatedStage {
     }
 
     /// Makes a call that advances or ends the exchange, and seals the records that follow. If this
-    /// side refuses the peer, the next ``step(now:)`` tells the peer. If the pairing has surely
-    /// failed, the store first removes what it has kept for it.
+    /// side refuses the peer, the next ``step(now:)`` tells the peer. If it is certain that the
+    /// pairing has failed, the store first removes what it has kept for this pairing.
     private func advance(
         now: UInt64, _ call: () throws(ChannelError) -> Void
     ) throws(ChannelError) {
@@ -83,10 +83,10 @@ final class PairingStage: UnauthenticatedStage {
             try call()
         } catch {
             // The records made before the error are sent too: they tell the peer in which way this
-            // side pairs, also if the peer pairs in another way.
+            // side pairs, even if the peer pairs in another way.
             while let record = exchange.nextRecord() { try records.seal(.pair, record) }
-            if showsSureFailure(error) {
-                hasSurelyFailed = true
+            if showsCertainFailure(error) {
+                hasCertainlyFailed = true
                 if exchange.forgetPeer(failingWith: error) { return }
             }
             let isRefusedHere = ![.protocolViolation, .refused].contains(error.code)
@@ -142,12 +142,12 @@ final class PairingStage: UnauthenticatedStage {
     /// Whether `error`, which the exchange or an authentic record of the peer has caused, shows that
     /// the peer has not stored this side's key, and will not.
     ///
-    /// The acceptor stores the dialer's key only after the dialer's `done`. So a dialer knows that
-    /// this pairing has failed if, before the dialer stores the acceptor's key, either side refuses
-    /// or the acceptor breaks the protocol. An acceptor whose `done` is awaited has stored the
-    /// dialer's key already. What anyone on the link can cause, such as too many bytes, shows
-    /// nothing.
-    private func showsSureFailure(_ error: ChannelError) -> Bool {
+    /// Usually the acceptor stores the dialer's key only after the dialer's `done`. So a dialer knows
+    /// that this pairing has failed if either side refuses, or the acceptor breaks the protocol,
+    /// before the dialer stores the acceptor's key. If the acceptor sends `done` instead of the
+    /// dialer, the acceptor has stored the dialer's key already. What anyone on the link can cause,
+    /// such as too many bytes, shows nothing.
+    private func showsCertainFailure(_ error: ChannelError) -> Bool {
         parameters.role == .dialer && !exchange.isBinding && !exchange.awaitsDone
             && [.refused, .untrusted, .protocolViolation].contains(error.code)
     }
@@ -163,7 +163,7 @@ final class PairingStage: UnauthenticatedStage {
         }
         // If the name belongs to another key by now, this side cannot complete the pairing.
         guard exchange.hasConfirmed, !exchange.isComplete, !exchange.isNameTaken,
-            !hasSurelyFailed
+            !hasCertainlyFailed
         else { return error }
         var result = ChannelError(
             .mayBePaired,

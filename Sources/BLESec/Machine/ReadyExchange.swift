@@ -1,11 +1,11 @@
 internal import BLESecChannelCore
 internal import BLESecPrimitives
 
-/// Each side sends `ready` to say that it has completed the handshake and trusts the other side
-/// (`docs/wire-format.md`, "Records").
+/// The stage in which each side sends `ready`, to say that it has completed the handshake and trusts
+/// the other side (`docs/wire-format.md`, "Records").
 final class ReadyExchange: UnauthenticatedStage {
     private let agreement: Agreement
-    /// The payload of the peer's `ready`.
+    /// The payload that the peer's `ready` must have.
     private let expectedPayload: [UInt8]
     /// The payload of this side's `ready`.
     private let ownPayload: [UInt8]
@@ -58,8 +58,8 @@ final class ReadyExchange: UnauthenticatedStage {
         return true
     }
 
-    /// Whether a record is the peer's `ready`. False for an ignorable record; throws for any other,
-    /// and for a `ready` that does not confirm the negotiation.
+    /// Whether a record is the peer's `ready`. False for an ignorable record. Throws for any other
+    /// record, and for a `ready` that does not confirm the negotiation.
     private func isReady(_ plaintext: Range<Int>) throws(ChannelError) -> Bool {
         guard !plaintext.isEmpty else { throw .violation("a record without a type") }
         let record = records.inbound.withBytes { $0.span.array(in: plaintext) }
@@ -91,7 +91,9 @@ final class ReadyExchange: UnauthenticatedStage {
         }
     }
 
-    override func nextTimeout(now: UInt64) -> UInt64 { began.after(configuration.timeouts.ready) }
+    override func nextTimeout(now: UInt64) -> UInt64 {
+        beginTime.after(configuration.timeouts.ready)
+    }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         guard now >= nextTimeout(now: now) else { return .wait }

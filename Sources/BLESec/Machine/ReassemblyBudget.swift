@@ -4,8 +4,8 @@ internal import BLESecLocking
 /// A memory limit for all incomplete messages of a process, with a share for each peer.
 ///
 /// When the memory does not suffice, the peer that holds most loses its largest incomplete message,
-/// and the channel of this message ends. If no peer holds more than the one that needs memory, the
-/// channel that needs it ends. So one peer cannot keep others from sending.
+/// and the channel of this message ends. If no peer holds more than the peer that needs memory, the
+/// channel that needs the memory ends. So one peer cannot keep others from sending.
 final class ReassemblyBudget: Sendable {
     /// 256 MiB, room for 16 messages of the default maximum length; a peer's share is 64 MiB.
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
@@ -89,7 +89,8 @@ final class ReassemblyBudget: Sendable {
     }
 
     private let state: Locked<State>
-    /// The most bytes of one share. A higher maximum length of one message takes precedence.
+    /// The most bytes of one share. If the maximum length of one message is higher, that length is
+    /// the limit instead.
     private let shareLimit: Int
 
     init(bytes: Int, share: Int) {
@@ -100,6 +101,7 @@ final class ReassemblyBudget: Sendable {
     /// One channel's part of a budget, released with the last reference.
     final class Part: Sendable {
         private let budget: ReassemblyBudget
+        /// The number of the part's holding.
         private let token: UInt64
 
         fileprivate init(_ budget: ReassemblyBudget, _ token: UInt64) {

@@ -56,7 +56,8 @@ class Session: ChannelStage {
     /// How long closing may go without progress.
     private(set) final var closeTimeout: Duration
     /// When the first byte of a still incomplete record arrived.
-    private var recordBegan: UInt64?
+    private var recordStart: UInt64?
+    /// When the session reaches its maximum age.
     private let expiry: UInt64
     private let recordTimeout: UInt64
     private let limits: ChannelLimits
@@ -178,8 +179,8 @@ class Session: ChannelStage {
     final override var wantsBytes: Bool { takesRecords && inbox.byteCount < readAhead }
 
     private var readAhead: Int {
-        // A lost link gets a second extra room, because an earlier wait for an acknowledgement may
-        // have filled the first.
+        // A lost link gets the extra room twice, because an earlier wait for an acknowledgement may
+        // have filled the first extra room.
         let extraRooms = isLinkLost ? 2 : awaitsAcknowledgement ? 1 : 0
         return limits.readAhead.addingSaturating(extraRooms * ChannelLimits.extraReadAhead)
     }
@@ -202,15 +203,15 @@ class Session: ChannelStage {
     final override func step(now: UInt64) throws(ChannelError) -> Step {
         while !records.inbound.isEmpty, wantsBytes {
             guard let record = try records.open() else {
-                if recordBegan == nil { recordBegan = now }
+                if recordStart == nil { recordStart = now }
                 return .wait
             }
             if let plaintext = record.plaintext {
-                recordBegan = nil
+                recordStart = nil
                 try receive(plaintext, now: now)
             }
             records.inbound.consume(record.consumed)
-            if records.inbound.isEmpty { recordBegan = nil }
+            if records.inbound.isEmpty { recordStart = nil }
         }
         return .wait
     }
@@ -228,7 +229,7 @@ class Session: ChannelStage {
     /// an incomplete record.
     func didResumeReading(now: UInt64) {
         activity.didReceive(now: now)
-        if recordBegan != nil { recordBegan = now }
+        if recordStart != nil { recordStart = now }
     }
 
     // MARK: - Time
@@ -237,7 +238,7 @@ class Session: ChannelStage {
         // While the session closes, the close deadline replaces `expiry`, and already takes
         // `expiry` into account.
         var next = closing == nil ? expiry : closeDeadline
-        if wantsBytes, let recordBegan { next = min(next, recordBegan.after(recordTimeout)) }
+        if wantsBytes, let recordStart { next = min(next, recordStart.after(recordTimeout)) }
         return next
     }
 
@@ -248,7 +249,7 @@ class Session: ChannelStage {
     }
 
     final func checkRecordDeadline(now: UInt64) throws(ChannelError) {
-        guard wantsBytes, let recordBegan, now >= recordBegan.after(recordTimeout) else { return }
+        guard wantsBytes, let recordStart, now >= recordStart.after(recordTimeout) else { return }
         throw .late("a record was begun and not finished within", configuration.timeouts.record)
     }
 

@@ -25,7 +25,8 @@ struct DialedLinks {
         accepts && contains(address) ? .milliseconds(500) : nil
     }
 
-    /// If the link to an address is to be ended now, removes the link and returns true.
+    /// If this side must end the link to an address, and nothing uses the link any more, removes the
+    /// link and returns true.
     mutating func removeIfUnused(_ address: DeviceAddress, isUsed: Bool) -> Bool {
         !isUsed && addresses.remove(address) != nil
     }

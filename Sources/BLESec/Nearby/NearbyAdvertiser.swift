@@ -24,7 +24,8 @@ actor NearbyAdvertiser {
     /// When the tag and the PSM must be renewed.
     private var renewal: MonotonicTime?
     private var throttle = AdvertisingThrottle()
-    /// When the last suspension ends or has ended. Tag and PSM were renewed at its beginning.
+    /// The end of the last suspension, in the past or the future. The tag and the PSM were renewed
+    /// when that suspension began.
     private var lastResumption: MonotonicTime?
     private(set) var state = AdvertisingState.on
 
@@ -44,7 +45,9 @@ actor NearbyAdvertiser {
     private var task: Task<Void, Never>?
     /// The task's sleep; cancelled when there is something to do.
     private var sleepTask: Task<Void, Never>?
+    /// Whether ``updateSoon()`` was called since the last ``update()`` began.
     private var mustUpdate = false
+    /// Whether ``withdraw(hasOpenChannels:)`` has left ``application`` published.
     private var keepsApplication = false
     private var isClosed = false
 

@@ -21,8 +21,8 @@ actor NearbyDialer {
     private let transports: TransportDialer
     private var dials: [Candidate: RunningDial] = [:]
     private var links: DialedLinks
-    /// For the links of dials that have not become ready channels, and that this side must end: the
-    /// dials, which say whether the device is to be removed although it is paired.
+    /// The dials whose links have carried no ready channel, and must be ended by this side. Each dial
+    /// says whether its device is to be removed although the device is paired.
     private var unreadyDials: [DeviceAddress: DeviceDial] = [:]
     /// Links that bluetoothd is ending, which takes 2 seconds.
     private var releases: [DeviceAddress: Task<Bool, Never>] = [:]
@@ -175,7 +175,7 @@ actor NearbyDialer {
             !links.contains(candidate.address), device.removesPairedDevice
         {
             // The link is gone, but the device has to be removed.
-            hasMadeLink(to: candidate.address, device)
+            didMakeLink(to: candidate.address, device)
         }
         let isRemoved = await release(candidate.address)
         await dials[candidate]?.device?.end()
@@ -227,8 +227,9 @@ actor NearbyDialer {
         return channel
     }
 
-    /// The channel to a candidate is ready, so the peer is proven and trusted: if the user pairs
-    /// with it from now on, it stays paired. Returns false if it was paired before.
+    /// The channel to a candidate is ready, so the peer is proven and trusted. If the user pairs with
+    /// the device from now on, the device stays paired. Returns false if the device was paired
+    /// during the dial.
     private func becameReady(_ candidate: Candidate) -> Bool {
         guard let dial = dials[candidate], !dial.isPaired else { return false }
         dial.device?.assumeIsolated { $0.end() }
@@ -253,11 +254,11 @@ actor NearbyDialer {
         do throws(DiscoveryError) {
             let makesLink = try await device.connect(
                 until: deadline, mayEnd: { await !self.isUsed(address) })
-            if makesLink { hasMadeLink(to: address, dial) }
+            if makesLink { didMakeLink(to: address, dial) }
         } catch {
             if dials[candidate]?.isPaired ?? false {
                 // Even if the link is gone, the device has to be removed.
-                hasMadeLink(to: address, dial)
+                didMakeLink(to: address, dial)
             } else if error.code == .collision {
                 collidedAddresses.insert(address)
             } else if await hasLink(to: address) {
@@ -268,7 +269,7 @@ actor NearbyDialer {
     }
 
     /// A dial has made, or may have made, the link to an address.
-    private func hasMadeLink(to address: DeviceAddress, _ dial: DeviceDial) {
+    private func didMakeLink(to address: DeviceAddress, _ dial: DeviceDial) {
         links.insert(address)
         // A ready channel that the peer has opened over the link proves the peer as well.
         unreadyDials[address] = usesLink(to: address) ? nil : dial
@@ -298,7 +299,7 @@ actor NearbyDialer {
                 isCalledOff = true
             }
         }
-        hasMadeLink(to: address, dial)
+        didMakeLink(to: address, dial)
         if isCalledOff { throw Self.calledOff }
     }
 
@@ -320,7 +321,8 @@ actor NearbyDialer {
     /// An accepted link has not become a channel.
     func acceptFailed(from address: DeviceAddress) {
         policy.acceptFailed(from: address)
-        // Begun now, so that `run()` does not dial the address before the link is down.
+        // The release begins now, so that `run()` does not dial the address before the link is
+        // down.
         let release = beginRelease(address)
         Task(executorPreference: loop) {
             _ = await release?.value

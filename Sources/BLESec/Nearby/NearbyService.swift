@@ -98,7 +98,7 @@ public actor NearbyService {
     isolated deinit {
         for task in tasks { task.cancel() }
         dialer?.assumeIsolated { $0.close() }
-        // A link that waits for room there keeps the listener alive.
+        // A link that waits for room in the listener keeps the listener alive.
         if let listener { Task { await listener.close() } }
     }
 
@@ -179,7 +179,7 @@ public actor NearbyService {
 
     /// The address where peers can dial; `nil` if the service does not accept, or not over L2CAP.
     public var localAddress: L2CAPAddress? { get async { await listener?.localAddress } }
-    /// The peers that were heard.
+    /// The peers whose advertisements were heard.
     package var peers: [PeerTable.Entry] { dialer?.assumeIsolated { $0.peers } ?? [] }
 
     /// Returns the next ready channel, accepted or dialed.
@@ -367,8 +367,8 @@ public actor NearbyService {
             }
         case .endsNew:
             report(.duplicate(fresh.peer))
-            // Not ended by `close()`: that waits until the program has taken the peer's messages,
-            // but the program gets this channel only when the channel is over.
+            // `close()` would wait until the program has taken the peer's messages. But the program
+            // gets this channel only when the channel is over.
             try? await channel.finish(.duplicate)
             await channel.abort()
             if await channel.hasWaitingMessages, !isClosed { offer(channel) }

@@ -36,7 +36,8 @@ actor RenewableListener: LinkListener {
         /// The device for which this PSM was opened, because the device had already used the
         /// previous one; nil if the PSM was not opened for one device.
         var openedFor: DeviceAddress?
-        /// Whether the PSM is no longer published, and the listener is closed after its grace.
+        /// Whether the PSM is no longer published, and the listener closes after its grace time
+        /// (``RenewableListener/grace`` or ``RenewableListener/graceInFlood``).
         var isRetiring = false
     }
 

@@ -10,11 +10,11 @@ internal import BLESecLinks
 /// bluetoothd can open L2CAP channels of its own (enhanced ATT), and kernels confuse the signalling
 /// of two sides that open channels at the same time.
 final class TransportDialer {
-    /// The limit for opening the transport.
+    /// The time limit for opening the transport.
     private static let openTimeout = Duration.seconds(4)
     /// How long bluetoothd's query of a candidate's services may delay a dial to a known PSM.
     private static let knownPSMDelay = Duration.seconds(2)
-    /// The limit for querying a candidate over GATT.
+    /// The time limit for querying a candidate over GATT.
     private static let queryTimeout = Duration.seconds(10)
 
     private let setup: NearbySetup
@@ -58,11 +58,11 @@ final class TransportDialer {
         let device = setup.adapter.device(candidate.address)
         if let psm = knownPSM(of: candidate, advertised) {
             // A known PSM needs no query, but bluetoothd's query should end before the dial.
-            let delay = loop.now.advanced(by: Self.knownPSMDelay)
+            let delayEnd = loop.now.advanced(by: Self.knownPSMDelay)
             do throws(DiscoveryError) {
-                try await device.waitForServices(until: delay)
+                try await device.waitForServices(until: delayEnd)
             } catch {
-                // If the link was lost, the kernel makes another one for the channel.
+                // Other errors do not matter: if the link was lost, the kernel makes another one.
                 guard error.code != .cancelled else {
                     throw ChannelError(discovery: error).during(.connecting)
                 }

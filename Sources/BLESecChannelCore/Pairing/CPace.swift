@@ -86,11 +86,11 @@ package struct CPace: ~Copyable {
         code: borrowing SecretBytes, channel: [UInt8], session: [UInt8]
     ) -> SecretBytes {
         // The padding fills the hash's first block, so that the hashed string has the same length
-        // for short codes of different lengths.
-        let used =
+        // for short codes of different lengths. One byte of the block is the padding's own length.
+        let usedLength =
             encodedLength(code.count).count + code.count + encodedLength(domain.count).count
             + domain.count
-        let padding = [UInt8](repeating: 0, count: max(0, blockLength - used - 1))
+        let padding = [UInt8](repeating: 0, count: max(0, blockLength - usedLength - 1))
         var hash = HashContext(.sha512)
         hash.update(lvCat([domain]))
         hash.update(encodedLength(code.count))

@@ -25,6 +25,7 @@ extension TrustPolicy {
             }
         }
 
+        /// How the way with this number completes a sentence such as "the peer pairs …".
         static func name(of number: UInt8) -> String {
             switch number {
             case 1: "by an invitation"
@@ -34,9 +35,9 @@ extension TrustPolicy {
             }
         }
 
-        /// Reserves the code or the comparison, which is valid for one pairing, for a key that this
-        /// side has verified. Returns false if it is reserved for another key, or has ended. For an
-        /// invitation, only returns whether it is still open.
+        /// Reserves the code or the comparison for a key that this side has verified. Returns false
+        /// if the code or the comparison is reserved for another key, or has ended. For an
+        /// invitation, reserves nothing, and returns whether the invitation is still open.
         func reserve(for key: Fingerprint) -> Bool {
             switch self {
             case .invitation(let invitation): invitation.isOpen
@@ -48,14 +49,14 @@ extension TrustPolicy {
         /// Whether this side should give up after a channel that was to pair has failed with
         /// `error`: either nobody can pair with this side any more, or a person has to act first.
         ///
-        /// A listener gives up when no try of its code is left. But while the code is reserved for
-        /// one peer, the failure of another peer does not count, because the last confirmations of
-        /// the peer with the reservation may still be under way. It also gives up if the
-        /// invitation has ended, and the peer that owns it is refused.
+        /// A listener gives up if it refuses a peer when no try of its code is left, or its invitation
+        /// has ended. But if the code is reserved for a key, or the invitation has an owner, the
+        /// refusal of a peer with another key does not count, because the last confirmations of that
+        /// key's holder may still be under way.
         ///
-        /// A dialer gives up when it is refused, so that it does not dial again with the same code
-        /// before a person has checked the code. But a dialer that has used no try, or whose peer
-        /// is not the inviter, has only met another device.
+        /// A dialer gives up when either side refuses the other, so that it does not dial again
+        /// with the same code before a person has checked the code. But if no try was used, or the
+        /// peer is not the inviter, the dialer has only met another device and does not give up.
         package func isOver(after error: ChannelError, as role: ChannelRole) -> Bool {
             switch (self, role) {
             case (.code(let code), .acceptor):
@@ -104,8 +105,8 @@ extension TrustPolicy {
             if case .invitation(let invitation) = way { invitation } else { nil }
         }
 
-        /// Looks the key up in the store: whether it is known or pending there under the name that
-        /// this policy gives the peer; nil if neither.
+        /// How the store keeps `key` under the name that this policy gives the peer; nil if the
+        /// store does not.
         func keptPeer(withKey key: Fingerprint) throws(ChannelError) -> KeptPeer? {
             if try store.key(named: name) == key { return .known }
             guard let pending = try store.pendingPeer(key), pending.name == name else { return nil }

@@ -79,8 +79,8 @@ extension TrustPolicy {
                         : "this code can be tried \(left) more time\(left == 1 ? "" : "s")"))
         }
 
-        /// The same error. If it is a ``mismatch``, it says how often the code may still be tried
-        /// now: other links may have used tries since the error was made.
+        /// Returns `error`. If `error` is a ``mismatch``, the result says how often the code may
+        /// still be tried now: other links may have used tries since `error` was made.
         func updated(_ error: ChannelError) -> ChannelError {
             guard error.reason.hasPrefix(Self.mismatchReason) else { return error }
             var error = error

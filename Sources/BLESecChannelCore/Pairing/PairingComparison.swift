@@ -2,8 +2,9 @@ extension TrustPolicy {
     /// Six digits that both devices show, and a person who says whether they are the same.
     ///
     /// As with a ``PairingCode``, only three tries may begin, over all links that use this object,
-    /// and only for a limited time. An attacker between two devices has one chance in a million for
-    /// each pair of tries, one on each device: nine chances at the most.
+    /// and only for a limited time. An attacker between two devices can combine each of the three
+    /// tries on one device with each of the three on the other. Each of these nine combinations
+    /// succeeds with a probability of one in a million.
     public final class PairingComparison: Sendable {
         /// Shows digits to a person, and returns whether the other device shows the same ones.
         public typealias Confirmation = @Sendable (_ digits: String) async throws -> Bool

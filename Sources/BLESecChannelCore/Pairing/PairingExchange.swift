@@ -75,12 +75,13 @@ package final class PairingExchange {
     /// With a code, this side's confirmation and the one that the peer must send.
     private var confirmation: [UInt8] = []
     private var expectedConfirmation: [UInt8] = []
-    /// The hash over the pairing; see ``TrustPolicy/PendingPeer/transcript``. Before this exchange
-    /// has calculated its own, that of the pending entry which it has found.
+    /// The hash over the pairing; see ``TrustPolicy/PendingPeer/transcript``. At first the
+    /// transcript of the store's pending entry, if there is one; later the one that this exchange
+    /// calculates.
     private var transcript: [UInt8] = []
-    /// Whether the store keeps the peer as pending because of this exchange, which has begun a new
-    /// pairing.
-    private var hasKeptPeer = false
+    /// Whether this exchange has begun a new pairing and made a pending entry for the peer, which
+    /// the store still keeps.
+    private var hasMadeEntry = false
 
     /// What has to be asked now; nil if nothing.
     package private(set) var question: Question?
@@ -108,7 +109,8 @@ package final class PairingExchange {
     package var wantsRecord: Bool { if case .awaiting = state { true } else { false } }
     /// The step that the peer's next record must have; nil while none is expected.
     var expectedStep: PairingStep? { if case .awaiting(let step) = state { step } else { nil } }
-    /// Whether the peer's `done` is next. A dialer awaits it only from an acceptor that knows it.
+    /// Whether the peer's `done` is next. A dialer awaits `done` only from an acceptor that already
+    /// knows the dialer.
     package var awaitsDone: Bool { if case .awaiting(.done) = state { true } else { false } }
     /// Whether the store is storing a peer that has confirmed.
     package var isBinding: Bool { if case .binding = state { true } else { false } }
@@ -147,9 +149,9 @@ package final class PairingExchange {
         case .confirm: try didReceiveConfirmation(value)
         case .settle: try didReceiveProof(value)
         case .done:
-            // Binding is also needed for a known peer if this exchange has kept it as pending,
-            // since binding removes the pending entry.
-            if standing == .known, !hasKeptPeer {
+            // Binding is also needed for a known peer if this exchange has made a pending entry,
+            // since binding removes the entry.
+            if standing == .known, !hasMadeEntry {
                 finish(sendsDone: false)
             } else {
                 bind(sendsDone: false)
@@ -175,7 +177,7 @@ package final class PairingExchange {
         case .comparing:
             if isDialer { try keep(isVerified: true) } else { state = .awaiting(.confirm) }
         case .keeping:
-            hasKeptPeer = true
+            hasMadeEntry = true
             hasConfirmed = true
             send(.confirm, confirmation)
             state = .awaiting(isDialer ? .confirm : .done)
@@ -419,13 +421,13 @@ package final class PairingExchange {
     /// Removes the store's pending entry for this pairing; then the exchange fails with `error`.
     private func forget(failingWith error: ChannelError) {
         let removal = removal
-        hasKeptPeer = false
+        hasMadeEntry = false
         state = .failing(error)
         ask(removal)
     }
 
-    /// Removes the store's pending entry for the peer, if it is that of this pairing. Another
-    /// exchange with the same key may have replaced it.
+    /// Removes the store's pending entry for the peer, if the entry belongs to this pairing.
+    /// Another exchange with the same key may have replaced the entry.
     private var removal: @Sendable () throws(ChannelError) -> Void {
         let (store, key, transcript) = (rule.store, parties.peer, transcript)
         return { () throws(ChannelError) in
@@ -438,7 +440,7 @@ package final class PairingExchange {
     /// Returns true if this exchange has made a pending entry for the peer: ``question`` is then to
     /// remove the entry, and ``didDecide(_:)`` throws `error`. An entry of another exchange stays.
     package func forgetPeer(failingWith error: ChannelError) -> Bool {
-        guard hasKeptPeer else { return false }
+        guard hasMadeEntry else { return false }
         forget(failingWith: error)
         return true
     }

@@ -90,7 +90,7 @@ public final class PairingInvitation: Sendable {
     /// Whether this side has made the invitation.
     public var isOwn: Bool { deadline != nil }
 
-    /// The keys of peers that have proven that they have the secret after another key had proven it.
+    /// The keys whose holders have proven that they have the secret, except the first such key.
     /// Each key shows that someone else has seen the invitation. At most 16 are kept.
     public var strangers: Set<Fingerprint> { state.withLock { $0.strangers } }
 
@@ -98,7 +98,7 @@ public final class PairingInvitation: Sendable {
     /// confirmation has arrived is still completed.
     public func close() { state.withLock { $0.isClosed = true } }
 
-    /// The first key that has proven that it has the secret of this side's own invitation.
+    /// The first key whose holder has proven to this side, the inviter, that it has the secret.
     var owner: Fingerprint? { state.withLock { $0.owner } }
 
     /// Whether ``close()`` has not been called yet.
@@ -170,7 +170,7 @@ public final class PairingInvitation: Sendable {
         }
         guard let version = values.removeValue(forKey: "v") else { throw bad("v is missing") }
         guard version == "1" else {
-            throw bad("it has another version than 1, which this program reads")
+            throw bad("its version is not 1, the only one that this program reads")
         }
         let key = Fingerprint(digest: try bytes(&values, "key"))
         let secret = try bytes(&values, "secret")
@@ -183,8 +183,8 @@ public final class PairingInvitation: Sendable {
         return Parts(key: key, secret: secret, expires: expires, service: service)
     }
 
-    /// The reason must not contain any of the text, since a part that is written wrongly may contain
-    /// the secret.
+    /// The error for an invalid invitation. `reason` must quote nothing from the invitation, since
+    /// a malformed part may contain the secret.
     private static func bad(_ reason: String) -> ChannelError {
         ChannelError(.badKey, "this is no invitation to pair: \(reason)")
     }

@@ -8,9 +8,9 @@ package enum PairingStep: UInt8, Sendable {
     /// The sender's confirmation. With a code, the confirmation of CPace follows, 64 bytes;
     /// otherwise nothing.
     case confirm = 2
-    /// The sender has stored the peer's key. Sent by a dialer that has just stored it, after the
-    /// acceptor's confirmation or proof, and by a side of either role that stored it in an earlier
-    /// exchange. Nothing follows.
+    /// The sender has stored the peer's key. A dialer sends `done` when it has just stored the key,
+    /// after the acceptor's confirmation or proof. A side of either role may send `done` if it has
+    /// stored the key in an earlier exchange. Nothing follows.
     case done = 3
     /// The dialer's commitment to its nonce, 32 bytes.
     case commit = 4

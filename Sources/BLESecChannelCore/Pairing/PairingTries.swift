@@ -1,7 +1,7 @@
 internal import BLESecLocking
 
 /// Counts the tries of a ``TrustPolicy/PairingCode`` or a ``TrustPolicy/PairingComparison``, over
-/// all links. Each is valid for one pairing.
+/// all links. A code or a comparison is valid for one pairing.
 final class PairingTries: Sendable {
     /// The most tries: 3.
     static let maximum = 3
@@ -43,9 +43,10 @@ final class PairingTries: Sendable {
         }
     }
 
-    /// Reserves the code or the comparison for the first verified key that asks. Returns false for
-    /// any other key, and for every key once ``close()`` was called, or ``end()`` without a
-    /// reservation. So if two peers try at the same time, this side pairs with only one of them.
+    /// Reserves the code or the comparison for the first verified key that asks, and returns false
+    /// for any other key. So if two peers try at the same time, this side pairs with only one of
+    /// them. After ``close()``, and after ``end()`` without a reservation, returns false for every
+    /// key.
     func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
             if state.owner == nil, !state.isOver { state.owner = key }
@@ -61,7 +62,8 @@ final class PairingTries: Sendable {
 }
 
 extension ContinuousClock.Instant {
-    /// The time `duration` from now; a longer duration than 30,000 years counts as that.
+    /// The time `duration` from now; a duration of more than 10^12 seconds (31,700 years) counts as
+    /// 10^12 seconds.
     static func after(_ duration: Duration) -> ContinuousClock.Instant {
         let limit = Duration.seconds(1_000_000_000_000)
         return .now + min(max(duration, .zero - limit), limit)

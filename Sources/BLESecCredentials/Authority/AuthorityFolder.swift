@@ -75,7 +75,8 @@ struct AuthorityFolder: Sendable {
             // Also for a new directory, because the umask may have removed permissions.
             guard unsafe chmod(path, 0o700) == 0 else { throw NewFile.cannotCreate(path, errno) }
             try requirePrivate()
-            // Until now, others could make files in a directory that they may write.
+            // Before `chmod`, other users could make files in an existing directory if its mode
+            // allowed that.
             if !isNew { try requireAbsentOrEmpty() }
             // Of several calls at the same time, only one makes this directory.
             guard unsafe mkdir(issuedPath, 0o700) == 0 else {

@@ -58,8 +58,8 @@ struct AuthorityRecords: Sendable {
         let parts = try RevocationParts(listing.text, path)
         guard parts.lists.count == 1, parts.keys.isEmpty else {
             throw .badKey(
-                "\(path) is not the authority's revocation list alone: keep revoked keys and other "
-                    + "lists in another file, which the devices get, since this one is replaced")
+                "\(path) is not the authority's revocation list alone: `blesec ca` replaces this "
+                    + "file, so put revoked keys and other lists into another file for the devices")
         }
         return try withPathInErrors(path) { () throws(ChannelError) in
             try SignedRevocationList(der: parts.lists[0], issuers: [authority])

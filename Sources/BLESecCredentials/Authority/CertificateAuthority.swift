@@ -219,10 +219,11 @@ package struct CertificateAuthority: Sendable {
         var found = try certificate(target, old.dates)
         guard found.revocation == nil else {
             try records.rewriteRevocations()
+            lock.release()
             return found
         }
         guard let oldNumber = old.number, oldNumber < .max else {
-            throw .badKey("\(revocationListPath) has a CRL number after which there is no next one")
+            throw .badKey("\(revocationListPath) has a CRL number that cannot be increased")
         }
         var dates = old.dates
         dates[found.serial] = now

@@ -53,7 +53,8 @@ struct SendingHalf: Sendable {
     mutating func reset(_ code: UInt32) {
         guard resetCode == nil, !isDone else { return }
         resetCode = endCode ?? code
-        // A `reset` may be sent once on a link.
+        // A `fin` that was sent does not replace the `reset`. But if a `reset` with `endCode` was
+        // sent on this link, no second one may follow.
         hasSentEnd = hasSentEnd && endCode != nil
         (kept, head) = ([], 0)
     }
@@ -100,7 +101,7 @@ struct SendingHalf: Sendable {
         return true
     }
 
-    /// Forgets what an instance of the peer has allowed that has never known of the stream.
+    /// Forgets the limit of the last peer instance, which has never known of the stream.
     mutating func forgetPeer() { (limit, next) = (0, 0) }
 
     /// Handles the peer's report that the first `received` bytes have arrived, and that the peer

@@ -61,7 +61,8 @@ package struct StreamSummary: Sendable, Equatable {
     package var window: UInt64
     /// How many streams a new instance of the peer may open at first.
     package var firstLimit: UInt64
-    /// The peer's instance to which the next fields belong; none if there was no peer yet.
+    /// The token of the peer's instance to which the next fields belong; none if there was no peer
+    /// yet.
     package var peerToken = Identifier.none
     /// How many streams of that instance have arrived.
     package var opened: UInt64 = 0

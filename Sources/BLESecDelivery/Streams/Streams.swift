@@ -244,8 +244,7 @@ package final class Streams {
         return stream.isLost || stream.receiving.resetCode != nil
     }
 
-    /// Whether it is decided if the peer's program takes everything that was written, or the peer's
-    /// direction has failed.
+    /// Whether ``writeResult(_:)`` is decided, or reading the peer's direction has failed.
     package func hasEnd(_ handle: Handle) -> Bool {
         writeResult(handle) != nil || hasFailedReading(handle)
     }

@@ -189,6 +189,7 @@ struct FragmentStream: Sendable {
         return true
     }
 
+    /// Updates ``readyCount``, and ``deadline`` for the first missing fragment.
     private mutating func watchGap(_ now: MonotonicTime) {
         let oldReadyCount = readyCount
         while readyCount < storedCount,

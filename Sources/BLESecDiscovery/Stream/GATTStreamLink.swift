@@ -116,7 +116,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     /// notifications are signals, which bluetoothd does not answer.
     var isDrained: Bool { queuedBytes == 0 }
 
-    /// How many writes bluetoothd has not answered yet.
+    /// How many writes bluetoothd has not answered yet; their bytes are not counted.
     var queuedBytes: Int {
         loop.assertCurrent()
         return unansweredCount

@@ -56,8 +56,8 @@ static inline int blesec_output_queue(int descriptor, int *_Nonnull bytes) {
     return ioctl(descriptor, TIOCOUTQ, bytes);
 }
 
-// FIONREAD: the number of received bytes that wait in a socket; of a Bluetooth socket, those of the first
-// packet only. -1 for an error.
+// FIONREAD: the number of received bytes that wait in a socket; for a Bluetooth socket, only the bytes of the
+// first packet. -1 for an error.
 static inline int blesec_input_queue(int descriptor) {
     int bytes = 0;
     return ioctl(descriptor, FIONREAD, &bytes) == 0 ? bytes : -1;

@@ -32,7 +32,7 @@ struct Comparison: Sendable {
     }
 
     /// Keeps only the changes that `other` has too, in the same direction. `other` compares a
-    /// second run of the same build with the same earlier run.
+    /// second run of the present build with the same earlier run.
     mutating func confirm(by other: Comparison) {
         changes.removeAll { change in
             !other.changes.contains { $0.name == change.name && $0.isWorse == change.isWorse }
@@ -53,9 +53,9 @@ struct Comparison: Sendable {
 extension Comparison.Change {
     /// Nil if the change may be noise, or if a median is not positive.
     ///
-    /// The spread divided by the square root of the number of samples is about the standard error
-    /// of a median. The threshold is three standard errors of both runs combined, but at least
-    /// `leastMargin`, since all samples of one run can be slower or faster than those of the other.
+    /// A change counts if it is larger than three standard errors of both medians combined, and
+    /// larger than `leastMargin`: all samples of one run can be slower or faster than those of the
+    /// other run.
     fileprivate init?(_ ratio: Ratio, _ old: RecordedReport.Ratio) {
         let current = ratio.summary
         let errors = [current.standardError, old.standardError]
@@ -85,7 +85,8 @@ extension Ratio.Basis {
 }
 
 extension Summary {
-    /// An approximation of the standard error of the median, as a fraction of the median.
+    /// An approximation of the standard error of the median, as a fraction of the median: the
+    /// spread divided by the square root of the number of samples.
     fileprivate var standardError: Double { spread / Double(count).squareRoot() }
 }
 

@@ -137,7 +137,7 @@ extension EngineLayer {
     /// A channel calls its engine without generic code. So does this function when it is inlined
     /// into a caller that knows the type `Engine`. Calls through generic code would add 2 % to the
     /// time for a record of 1 KiB.
-    // `@inline(always)` crashes the compiler of Swift 6.3 in a debug build.
+    // Not `@inline(always)`, which crashes the compiler of Swift 6.3 in a debug build.
     @inline(__always)
     static func run<Engine: SecureEngine & ~Copyable>(
         _ sender: inout Engine, _ receiver: inout Engine, _ wire: inout RecordBuffer,

@@ -38,8 +38,8 @@ struct EngineScenario {
         let repetitions = try layers.map { try calibrate($0, size) }
         var samples = [[Double]](repeating: [], count: layers.count)
         for round in 0..<rounds {
-            // A gap smaller than a buffer could fit into a hole in the heap, and the buffers would
-            // not move.
+            // The gap is larger than a buffer: a smaller gap could fit into a hole in the heap, and
+            // the buffers would not move.
             // A page has 256 multiples of 16. Since 37 is odd, 256 rounds use each of them once.
             let offsetInPage = 16 * (37 * round % 256)
             let gap = 2 * Self.bufferSize + offsetInPage

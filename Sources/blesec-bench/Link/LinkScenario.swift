@@ -53,7 +53,7 @@ struct LinkScenario: Sendable {
 
     /// Measures all sessions at one size, with interleaved samples; the first session is the plain
     /// link's. The first round is always measured; no other round begins after `deadline`. If
-    /// `measuresBlockingThreads`, each round also measures two blocking threads in C.
+    /// `measuresBlockingThreads` is true, each round also measures two blocking threads in C.
     func measure(
         _ transport: String, _ sessions: [Session], size: Int, until deadline: UInt64,
         measuresBlockingThreads: Bool
@@ -95,6 +95,8 @@ struct LinkScenario: Sendable {
         }
     }
 
+    /// Returns no samples yet, but the numbers of messages and of round trips that take about
+    /// ``sampleTime``, found by trials.
     private func calibrate(_ session: Session, _ size: Int) async throws -> Samples {
         var samples = Samples()
         var count = max(1, 4_096 / size)

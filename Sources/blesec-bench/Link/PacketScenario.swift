@@ -44,7 +44,7 @@ struct PacketScenario: Sendable {
 
     /// Longer than the delay of an acknowledgement. So if two readings with this pause between them
     /// are equal, nothing more is sent.
-    private static let quiet = Duration.milliseconds(150)
+    private static let quietTime = Duration.milliseconds(150)
     private static let attempts = 20
     /// The most bytes of messages to send, unless a single message is longer.
     private static let mostBytes = 64 << 10
@@ -64,12 +64,12 @@ struct PacketScenario: Sendable {
             computedPackets: after.computed - before.computed)
     }
 
-    /// The first reading that has not changed for ``quiet`` and adds up: since `start`, the driver
+    /// The first reading that has not changed for ``quietTime`` and adds up: since `start`, the driver
     /// has counted as many packets as were computed. After ``attempts`` readings, the last reading.
     private func settledReading(_ link: Int, since start: Reading? = nil) async throws -> Reading {
         var last = try reading(link)
         for _ in 0..<Self.attempts {
-            try await links[link].dialer.loop.sleep(for: Self.quiet)
+            try await links[link].dialer.loop.sleep(for: Self.quietTime)
             let next = try reading(link)
             let addsUp =
                 start.map { Int(next.packets &- $0.packets) == next.computed - $0.computed } ?? true

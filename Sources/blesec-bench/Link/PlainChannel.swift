@@ -4,15 +4,22 @@ internal import BLESecPrimitives
 /// A channel without protection: it sends messages in the same pieces as a secure channel over a
 /// link with SDUs of at least 4 KiB, but without sealing, acknowledgements or handshake.
 ///
-/// A record is a u16 length, a byte for its kind and up to 16 KiB of a message. The difference
-/// between the figures of a secure channel and of this channel is the cost of security.
+/// A record is a u16 length, a byte for its kind and up to 16 KiB of a message. The length counts
+/// the kind and the piece of the message. The difference between the figures of a secure channel
+/// and of this channel is the cost of security.
 @safe actor PlainChannel: MessageChannel {
     /// The kind of a record: the last piece of a message, an earlier piece, or the end of messages.
     private enum Kind { static let last: UInt8 = 0, more: UInt8 = 1, end: UInt8 = 2 }
 
-    private static let header = 3
+    /// The bytes before a record's payload: the length and the kind.
+    private static let headerLength = 3
+    /// How often one call of ``read()`` receives from the link at most, and one call of
+    /// ``transmit()`` sends to it.
     private static let callsPerTurn = 8
+    /// While the unsent messages have this many bytes or more, `send` waits.
     private static let writeAhead = 64 << 10
+    /// While the messages that wait for `receive` have this many bytes or more, the link is not
+    /// read.
     private static let readAhead = 256 << 10
     /// The longest message that is received: twice the longest that the bench sends.
     private static let longestMessage = 2 << 20
@@ -29,8 +36,10 @@ internal import BLESecPrimitives
     private var inbound = RecordBuffer(capacity: 144 << 10)
     private var outbound = RecordBuffer(capacity: 64 << 10)
     private var unsent = MessageQueue()
+    /// How many bytes of the first unsent message are in ``outbound`` or were sent.
     private var unsentOffset = 0
     private var arrived = MessageQueue()
+    /// The pieces that have arrived of a message in several records.
     private var partial: [UInt8] = []
     private var endState = EndState.open
     private var peerHasEnded = false
@@ -116,7 +125,7 @@ internal import BLESecPrimitives
     }
 
     private func takeRecords() {
-        while inbound.count >= Self.header {
+        while inbound.count >= Self.headerLength {
             let (length, kind) = inbound.withBytes { bytes in
                 (Int(bytes[0]) << 8 | Int(bytes[1]), bytes[2])
             }
@@ -124,7 +133,7 @@ internal import BLESecPrimitives
                 return fail(ChannelError(.protocolViolation, "the peer's record is malformed"))
             }
             guard inbound.count >= 2 + length else { return }
-            inbound.withBytes { bytes in keep(bytes.span, Self.header..<2 + length, kind) }
+            inbound.withBytes { bytes in keep(bytes.span, Self.headerLength..<2 + length, kind) }
             inbound.consume(2 + length)
         }
     }
@@ -159,7 +168,7 @@ internal import BLESecPrimitives
             }
             do throws(LinkError) {
                 // `outbound` gets whole records, so it can be longer than `self.maximumSDU`. A link
-                // with a larger limit gets all of it, and needs no second call for a short rest.
+                // with a larger limit gets all of `outbound` in one call.
                 let sent = try outbound.withBytes { bytes throws(LinkError) in
                     try link.send(bytes.span.extracting(first: link.maximumSDU))
                 }
@@ -188,7 +197,7 @@ internal import BLESecPrimitives
     }
 
     private func append(_ kind: UInt8, _ payload: Span<UInt8>) {
-        outbound.append(room: Self.header + payload.count) { output in
+        outbound.append(room: Self.headerLength + payload.count) { output in
             output.append(UInt8(truncatingIfNeeded: (payload.count + 1) >> 8))
             output.append(UInt8(truncatingIfNeeded: payload.count + 1))
             output.append(kind)

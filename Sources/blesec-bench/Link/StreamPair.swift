@@ -131,8 +131,8 @@ struct StreamPair: Sendable {
 
     /// Waits for the duration `settling`, so that the link can fill or empty, and then measures for
     /// `time`. Urgent messages are sent one after another, with `pause` between them. If `pause` is
-    /// nil, none are sent, and the measurement goes on until bulk bytes have arrived, so that its
-    /// goodput is not 0.
+    /// nil, no urgent messages are sent, and the measurement goes on until bulk bytes have arrived,
+    /// so that its goodput is not 0.
     func measure(
         after settling: Duration, for time: Duration, pause: Duration? = nil
     ) async throws -> Measurement {

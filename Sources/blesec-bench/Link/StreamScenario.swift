@@ -87,7 +87,7 @@ struct StreamScenario: Sendable {
         {
             try await pair.measure(after: settling, for: time, pause: pause)
         }
-        // Like the other measurements, on the thread of the connection that sends.
+        // `withBulk` runs this measurement, too, on the loop of the connection that sends.
         let (idle, pacedIdle) = try await pair.withBulk(streams: 0) {
             (try await measurement(.zero), try await measurement(Self.pause))
         }

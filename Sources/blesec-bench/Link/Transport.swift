@@ -91,7 +91,7 @@ extension UnixAddress {
 struct LinkEnds: Sendable {
     let dialer: any Link
     let acceptor: any Link
-    /// Both ends as metered links, if they are metered.
+    /// The same two ends, if they are metered links; nil otherwise.
     var metered: PacketScenario.Ends?
 }
 

@@ -2,7 +2,7 @@
 struct DescriptorBudget: Sendable {
     let limit: Int
 
-    /// How many descriptors remain for other files.
+    /// How many descriptors are kept free for other files.
     private static let reserve = 64
 
     /// Whether a measurement may open `count` descriptors at the same time.

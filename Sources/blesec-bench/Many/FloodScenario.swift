@@ -37,7 +37,7 @@ struct FloodScenario: Sendable {
     func measure(_ engine: String, _ peers: PeerConfigurations) async throws -> Result {
         let loops = LoopPair()
         let floodLoop = EventLoop(name: "bench-flood")
-        let messages = try await FloodMessage(peers, floodLoop)
+        let messages = try await FloodMessages(peers, floodLoop)
         let result = try await SecureListener.withScratch(
             peers.acceptor, loop: loops.acceptor
         ) { listener, address in
@@ -47,20 +47,20 @@ struct FloodScenario: Sendable {
             var outcomes: [Result.Outcome] = []
             var endedLinkRate = 0.0
             for flood in UnauthenticatedFlood.allCases {
-                let attackers = UnauthenticatedPeers(flood, address, messages, floodLoop)
-                await attackers.start()
+                let floodPeers = UnauthenticatedPeers(flood, address, messages, floodLoop)
+                await floodPeers.start()
                 // Gives the unauthenticated peers time to open their links.
                 try await floodLoop.sleep(for: .milliseconds(300))
-                let (start, before) = (Clock.time, await attackers.endedLinks)
+                let (start, before) = (Clock.time, await floodPeers.endedLinks)
                 for kind in flood.knownPeers {
                     let outcome = try await knownPeers(kind).dial(for: nanoseconds)
                     outcomes.append(Result.Outcome(kind: kind, flood: flood, result: outcome))
                 }
                 if flood == .fullSpeed {
-                    let ended = Double(await attackers.endedLinks - before)
+                    let ended = Double(await floodPeers.endedLinks - before)
                     endedLinkRate = ended / Double(Clock.time - start) * 1e9
                 }
-                await attackers.end()
+                await floodPeers.end()
             }
             await listener.close()
             await host.value

@@ -73,8 +73,9 @@ struct ListenerScenario: Sendable {
         return Double(time) / Double(served)
     }
 
-    /// Both sides' threads are busy while the time is taken, as in a sample of blesec: what one
-    /// processor does may slow down another.
+    /// Nanoseconds of processor time for a channel without blesec (``Result/limit``). Both sides'
+    /// threads are busy meanwhile, as in a sample of blesec: what one processor does may slow down
+    /// another.
     private func limit(_ protocolName: ProtocolName) async throws -> Double {
         let loops = LoopPair()
         // In XX, both sides make the same calls of primitives.

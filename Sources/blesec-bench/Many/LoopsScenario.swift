@@ -55,7 +55,7 @@ struct LoopsScenario: Sendable {
         // time.
         _ = try await sample(min(count, 4 * loops), kind, peers, several)
         for round in 0..<ManyScenario.rounds(rounds, channels: count) {
-            // Every second round begins with the one loop, so that no order is preferred.
+            // Every second round begins with the single loop, so that no order is preferred.
             if loops > 1, round % 2 == 1 {
                 reference.append(try await sample(count, kind, peers, one))
             }

@@ -22,7 +22,7 @@ struct UnauthenticatedCost: Sendable {
         -> UnauthenticatedCost
     {
         let (loop, floodLoop) = (EventLoop(name: "bench-host"), EventLoop(name: "bench-flood"))
-        let messages = try await FloodMessage(peers, floodLoop)
+        let messages = try await FloodMessages(peers, floodLoop)
         var cost = UnauthenticatedCost(engine: engine)
         func costAfterWarmUp(_ bytes: [UInt8]) async throws -> (memory: Double, time: Double) {
             // Drops the first result: the first peers make the process load code and data.

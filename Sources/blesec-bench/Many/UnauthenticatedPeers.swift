@@ -22,7 +22,7 @@ enum UnauthenticatedFlood: String, CaseIterable, Sendable {
 }
 
 /// Bytes that an unauthenticated peer can send.
-struct FloodMessage: Sendable {
+struct FloodMessages: Sendable {
     /// A hello and the first handshake message of a dialer, recorded once and replayed.
     let firstFlight: [UInt8]
     /// A hello and the longest first handshake message that a listener permits. The message lacks
@@ -58,7 +58,7 @@ struct FloodMessage: Sendable {
 actor UnauthenticatedPeers {
     private let flood: UnauthenticatedFlood
     private let address: UnixAddress
-    private let messages: FloodMessage
+    private let messages: FloodMessages
     private let loop: EventLoop
     /// The number of links that have ended.
     private(set) var endedLinks = 0
@@ -68,7 +68,7 @@ actor UnauthenticatedPeers {
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(
-        _ flood: UnauthenticatedFlood, _ address: UnixAddress, _ messages: FloodMessage,
+        _ flood: UnauthenticatedFlood, _ address: UnixAddress, _ messages: FloodMessages,
         _ loop: EventLoop
     ) {
         self.flood = flood

@@ -47,7 +47,7 @@ struct RadioRun: Sendable {
             central.keepsQueueShort = keepsQueueShort
             let source = BareSource(central, volume: volume)
             let sink = BareSink(peripheral)
-            // The link holds its handlers weakly.
+            // The link holds its handlers weakly, so they are kept alive here.
             defer { withExtendedLifetime((source, sink)) {} }
             let start = await waitForAnchor()
             source.start()
@@ -125,11 +125,11 @@ struct RadioRun: Sendable {
 
     /// Advances the clock until `time` returns a value, and returns the value.
     private func advanceClock(until time: () throws -> UInt64?) async throws -> UInt64 {
-        var left = Self.longestWait
-        while left > .zero {
+        var remainingWait = Self.longestWait
+        while remainingWait > .zero {
             if let time = try time() { return time }
             await clock.advance(by: Self.step)
-            left -= Self.step
+            remainingWait -= Self.step
         }
         throw BenchError.wrongResult("modelled radio")
     }
@@ -145,12 +145,12 @@ struct RadioRun: Sendable {
 private final class BareSource: LinkHandler {
     private let link: RadioLink
     private let sdu: [UInt8]
-    private var left: Int
+    private var unsentCount: Int
 
     init(_ link: RadioLink, volume: Int) {
         self.link = link
         sdu = [UInt8](repeating: 0x5A, count: link.maximumSDU)
-        left = volume
+        unsentCount = volume
     }
 
     func start() {
@@ -160,10 +160,12 @@ private final class BareSource: LinkHandler {
 
     func linkIsWritable() {
         let sdu = sdu
-        while left > 0, let sent = try? link.send(sdu.span.extracting(first: left)), sent > 0 {
-            left -= sent
+        while unsentCount > 0, let sent = try? link.send(sdu.span.extracting(first: unsentCount)),
+            sent > 0
+        {
+            unsentCount -= sent
         }
-        link.wantsWrite = left > 0
+        link.wantsWrite = unsentCount > 0
     }
 
     func linkIsReadable() {}

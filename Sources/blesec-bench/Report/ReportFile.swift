@@ -25,7 +25,8 @@ struct ReportFile {
         }
     }
 
-    /// Whether both are the same regular file, in which only the later of two reports would remain.
+    /// Whether both values name the same regular file. Only the later of two reports would remain
+    /// in such a file.
     func isSameFile(as other: ReportFile) -> Bool {
         var (status, otherStatus) = (stat(), stat())
         guard unsafe fstat(descriptor, &status) == 0,

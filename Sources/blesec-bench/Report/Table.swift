@@ -37,9 +37,8 @@ extension Int {
 }
 
 extension Double {
-    /// The number with `digits` digits after the point; `-` if it is not finite. A
-    /// magnitude of 2^63 / 10^`digits` or more is too large for this, and the number is written as
-    /// Swift prints it.
+    /// The number with `digits` digits after the point; `-` if the number is not finite. A number
+    /// with a magnitude of 2^63 / 10^`digits` or more is written as Swift prints it.
     func fixed(_ digits: Int) -> String {
         guard isFinite else { return "-" }
         var scale = 1

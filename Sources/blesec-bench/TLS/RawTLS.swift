@@ -1,7 +1,7 @@
 internal import CBLESecBench
 
-/// What `TLSEngine` is compared with: the two ends of an OpenSSL connection over a pair of BIOs,
-/// driven from C.
+/// The reference that `TLSEngine` is compared with: the two ends of an OpenSSL connection over a
+/// pair of BIOs, driven from C.
 @safe final class RawTLS: @unchecked Sendable {
     // Unchecked because only one thread measures at a time.
     private let tls: OpaquePointer

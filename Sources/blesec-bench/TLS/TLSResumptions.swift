@@ -4,7 +4,7 @@ internal import BLESecTLSEngine
 /// Handshakes that each resume the session of the previous handshake, and get the ticket for the
 /// next.
 ///
-/// They run one after another, since a ticket is valid for one resumption.
+/// The handshakes run one after another, since a ticket is valid for one resumption.
 final class TLSResumptions: HandshakeSubject {
     let name = TLSContext.protocolName + " resumed"
     let reference: (any HandshakeReference)? = nil

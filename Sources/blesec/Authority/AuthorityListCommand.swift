@@ -9,10 +9,10 @@ enum AuthorityListCommand {
         options: [.json],
         description: [
             "Prints a line for each certificate that the authority in DIR has issued, the oldest "
-                + "first. The line has the certificate's serial number, whether it is valid, "
-                + "expired, revoked or, if its validity has not begun, future, when it expires or "
-                + "was revoked, the fingerprint of its key, and its URI. The command does not need "
-                + "the authority's key."
+                + "first. The line has the certificate's serial number; its state, which is valid, "
+                + "expired or revoked, or future if its validity has not begun; the time at which "
+                + "it expires or was revoked; the fingerprint of its key; and its URI. The command "
+                + "does not need the authority's key."
         ],
         examples: [
             "blesec ca list ~/ca": "List all certificates.",

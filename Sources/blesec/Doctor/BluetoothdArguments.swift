@@ -115,6 +115,7 @@ struct BluetoothdArguments {
         // `row[n]` says whether the symbols read so far match the first n letters of the name.
         let letters = Array(name.utf8)
         var row = [true] + letters.map { _ in false }
+        // Symbols after the first 1,000 are ignored, which limits the time for a very long pattern.
         for symbol in pattern.utf8.prefix(1_000) {
             var next = row.map { _ in false }
             if symbol == UInt8(ascii: "*") { next[0] = row[0] }

@@ -1,10 +1,10 @@
 /// The parameters with which the kernel opens an LE link, unless a program requests others.
 struct ConnectionTimes: Equatable {
-    /// Both in units of 1.25 ms.
+    /// The shortest and the longest time between two connection events, in units of 1.25 ms.
     var minimumInterval = 24, maximumInterval = 40
     /// The number of connection events in a row that the peripheral may skip.
     var latency = 0
-    /// In units of 10 ms.
+    /// The time without a packet after which the link is lost, in units of 10 ms.
     var supervisionTimeout = 42
 
     /// The longest interval that is not slow, in units of 1.25 ms: 50 ms, which is the kernel's

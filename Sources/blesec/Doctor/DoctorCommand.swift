@@ -7,9 +7,9 @@ enum DoctorCommand {
         name: "--root", value: "DIR",
         help:
             "Read the system's files below DIR instead of /: DIR/etc/bluetooth/main.conf, DIR/sys "
-            + "and so on. This is for a container in which the host's files are at DIR. Except "
-            + "for this user's rights, nothing else is then checked: neither bluetoothd's answers "
-            + "nor the adapters.")
+            + "and so on. This is for a container in which the host's files are at DIR. With this "
+            + "option, only these files and this user's rights are checked, and neither "
+            + "bluetoothd's answers nor the adapters.")
 
     static let command = Command(
         name: "blesec doctor", summary: "check whether this machine is ready for Bluetooth",
@@ -17,9 +17,10 @@ enum DoctorCommand {
         description: [
             "Checks the kernel, bluetoothd, its plugins and configuration, the adapters and their "
                 + "open links, the switches of rfkill and this user's permissions, and prints a "
-                + "line for each finding. The line says whether what was checked is as it should be "
-                + "and, if it is not, what to do. A line that begins with `note` reports no fault, but a "
-                + "useful fact, or something that could not be determined.",
+                + "line for each finding. A line that begins with `ok` reports that a thing is as it "
+                + "should be. A line that begins with `bad` reports a fault and, in most cases, what "
+                + "to do. A line that begins with `note` reports no fault, but a useful fact, or "
+                + "something that could not be determined.",
             "The exit status is 68 if anything is not as it should be.",
             "With --json, a finding has the members grade, subject and text, and remedy if there is "
                 + "one.",

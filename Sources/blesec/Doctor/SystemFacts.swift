@@ -50,7 +50,7 @@ struct SystemFacts {
 
     /// The ID of a process with the name `bluetoothd` that belongs to the owner of `/proc`, root;
     /// nil if there is none. The owner is checked, since any user can start a program with this
-    /// name, and the doctor's remedies, which root may follow, quote the process's command line.
+    /// name. The doctor's remedies quote the process's command line, and root may follow them.
     var bluetoothdProcess: Int? {
         for name in names(in: "/proc") ?? [] {
             guard let number = Int(name), number > 0 else { continue }
@@ -72,7 +72,8 @@ struct SystemFacts {
         return String(decoding: bytes.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
     }
 
-    /// The first line of a file as a number; nil if it cannot be read or is no number.
+    /// The first line of a file as a number; nil if the file cannot be read, or the line is no
+    /// number.
     func number(in path: String) -> Int? { firstLine(of: path).flatMap { Int($0) } }
 
     /// The contents of a regular file of at most `limit` bytes. Any other file is unreadable: the

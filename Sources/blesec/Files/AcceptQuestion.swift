@@ -53,7 +53,7 @@ actor AcceptQuestion {
     /// again: the peer could offer other bytes as the same file.
     func noteStored(_ offer: OfferIdentity) { accepted.remove(offer) }
 
-    /// What becomes of an offer. It is withdrawn if its sender no longer waits for an answer.
+    /// What becomes of an offer; `withdrawn` if the sender no longer waits for an answer.
     enum Decision: Sendable { case accepted, refused(reason: String), withdrawn }
 
     /// Decides about an offer. A question ends if its offer is withdrawn. It also ends when the
@@ -94,8 +94,8 @@ actor AcceptQuestion {
         let isWithdrawn = isGone.withLock { $0 }
         if answer != .notAsked { wasWithdrawn = isWithdrawn }
         if isWithdrawn, answer != .notAsked {
-            // Printed before the next question is asked, so that nobody takes that question for
-            // this one.
+            // The note is printed before the next question, so that nobody answers the next
+            // question as if it were about this offer.
             Diagnostics.note(
                 "\(offer.name) is no longer offered", "withdrawn", [("name", .string(offer.name))])
         }
@@ -105,10 +105,10 @@ actor AcceptQuestion {
         if isWithdrawn { return .withdrawn }
         switch answer {
         case .notAsked: return .withdrawn
-        case .yes, .always:
+        case .yes, .all:
             accepted.insert(offered)
             // A peer without a key cannot be told from others.
-            if answer == .always, let key = peer?.fingerprint { acceptedKeys.insert(key) }
+            if answer == .all, let key = peer?.fingerprint { acceptedKeys.insert(key) }
             return .accepted
         case .no: return .refused(reason: "it was declined")
         case .noTerminal:
@@ -135,7 +135,7 @@ actor AcceptQuestion {
     private func stopWaiting(_ ticket: UInt64) { waiting.removeValue(forKey: ticket)?.resume() }
 
     private enum Answer: Sendable {
-        case yes, no, always, noTerminal
+        case yes, no, all, noTerminal
         /// The task was cancelled before the question was on the terminal.
         case notAsked
     }
@@ -171,9 +171,12 @@ actor AcceptQuestion {
                         usleep(10_000)
                     }
                     if isCancelled.withLock({ $0 }) { return hasAsked ? .no : .notAsked }
-                    let isShown: Void? = try? TerminalQuestion.show(
-                        question, answers: "y/n/all", on: terminal, discardsInput: !hasAsked)
-                    guard isShown != nil else { return .no }
+                    do throws(ChannelError) {
+                        try TerminalQuestion.show(
+                            question, answers: "y/n/all", on: terminal, discardsInput: !hasAsked)
+                    } catch {
+                        return .no
+                    }
                     hasAsked = true
                     guard let line = Self.readLine(terminal, isCancelled) else {
                         // What is written next begins on a line of its own.
@@ -183,7 +186,7 @@ actor AcceptQuestion {
                     switch line.lowercased() {
                     case "y", "yes": return .yes
                     case "n", "no": return .no
-                    case "a", "all": return .always
+                    case "a", "all": return .all
                     default: continue
                     }
                 }

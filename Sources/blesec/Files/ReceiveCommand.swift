@@ -9,14 +9,14 @@ internal import BLESecToolKit
 enum ReceiveCommand {
     private static let accept = Option(
         name: "--accept", value: "WHAT",
-        help: "Which files to take: ask (the default) asks on the terminal for each file or "
-            + "folder, and the answer `all` takes this and all further ones of the same key; "
-            + "always takes all of them; a size such as 10M takes those whose files have no more "
-            + "bytes, with the units K, M, G and T.")
+        help: "Which files and folders to take. With ask (the default), blesec asks about each of "
+            + "them on the terminal; the answer `all` takes this one and all further ones of the "
+            + "same key. With always, all of them are taken. With a size such as 10M, a file or "
+            + "folder is taken if it has no more bytes than that. The units are K, M, G and T.")
     private static let overwrite = Option(
         name: "--overwrite",
         help: "Replace files of the same name. By default, the new file gets a number, as in "
-            + "`photo (2).jpg`. A new folder always gets a number.")
+            + "`photo (2).jpg`. A folder is never replaced: the new folder gets a number.")
     private static let hidden = Option(
         name: "--hidden", help: "Take files and folders whose names begin with a dot.")
     private static let quota = Option(
@@ -37,8 +37,8 @@ enum ReceiveCommand {
             "A file is under its final name only once it is complete, its SHA-256 is the sender's, "
                 + "and it is on the disk. Nothing is ever overwritten, unless --overwrite is "
                 + "given. Until a file is complete it is in DIR/.blesec-partial, under a name that "
-                + "only this peer and this file have, and a transfer that was interrupted goes on "
-                + "there. What is not continued for 7 days is removed.",
+                + "only this peer and this file have. An interrupted transfer goes on there. What "
+                + "is not continued for 7 days is removed.",
             "A name is refused if it is not UTF-8, has control characters or characters that "
                 + "change the direction of text, begins with a dot (without --hidden), or leads "
                 + "out of DIR. Symbolic links are never followed. A file that does not fit on the "
@@ -55,8 +55,8 @@ enum ReceiveCommand {
         statuses: ChannelOptions.statuses, run: run)
 
     /// With --keep, the shortest time from the beginning of a connection that fails to the
-    /// beginning of the next one.
-    private static let leastPause = Duration.seconds(1)
+    /// beginning of the next connection.
+    private static let shortestRepetitionTime = Duration.seconds(1)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         var operands = arguments.operands
@@ -83,7 +83,7 @@ enum ReceiveCommand {
         let interruption = Interruption()
         let loop = EventLoop.shared
         repeat {
-            let earliestRepetition = loop.now.advanced(by: leastPause)
+            let earliestRepetition = loop.now.advanced(by: shortestRepetitionTime)
             let transferConnection = try await setup.connect(interruption)
             do throws(ChannelError) {
                 try await transferConnection.run { () async throws(ChannelError) in
@@ -212,8 +212,8 @@ private final class Inbox: Sendable {
         case .withdrawn: return
         }
         let start = ContinuousClock.now
-        // The answer is forgotten before the sender learns that its file is stored, and can offer
-        // other bytes as the same file.
+        // The user's answer is forgotten before the sender learns that the file is stored. From
+        // then on, the sender could offer other bytes as the same file.
         let transfer = offer.accept(into: folder, options) { [question] in
             await question.noteStored(identity)
         }
@@ -276,7 +276,7 @@ private struct Outcomes {
 }
 
 /// The last offers that were reported as received. If the sender does not learn that an offer is
-/// stored, it offers the same again, and the command reports it only once.
+/// stored, the sender repeats the offer; the command reports the offer only once.
 private struct ReportedOffers {
     private var offers: [OfferIdentity] = []
     private static let limit = 1_000
@@ -293,8 +293,8 @@ private struct ReportedOffers {
 }
 
 /// The accepted files and folders whose transfer has failed, and that were not stored later. The
-/// sender may offer such a file again: after its process was replaced, or because this side was
-/// `busy`, since its earlier transfer of the file had not ended.
+/// sender may offer such a file again: after the sender's process was replaced, or after this side
+/// has answered `busy` because an earlier transfer of the file had not ended.
 private struct MissingFiles {
     /// What identifies an offer. The name is compared too, since a peer may give the same id to
     /// different files, by mistake or to deceive.

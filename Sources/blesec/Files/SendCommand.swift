@@ -8,7 +8,7 @@ internal import BLESecToolKit
 enum SendCommand {
     private static let hidden = Option(
         name: "--hidden",
-        help: "Also send those files and folders in a folder whose names begin with a dot. The "
+        help: "In a folder, also send the files and folders whose names begin with a dot. The "
             + "receiver needs --hidden, too.")
 
     static let command = Command(
@@ -24,9 +24,9 @@ enum SendCommand {
             "While the peer is out of reach, blesec looks for it. A lost link only delays the "
                 + "transfer. If either process ends, or the receiver has not taken everything, start "
                 + "the same command again. For 7 days, what the receiver has stored is not sent "
-                + "again, unless either side has changed it; the part that it has of another file "
-                + "is compared by its hash, and is not sent again either. When everything that can "
-                + "be sent is sent, the same command sends it anew.",
+                + "again, unless either side has changed it. If the receiver has a part of another "
+                + "file, the hashes of this part are compared, and the part is not sent again "
+                + "either. When everything that can be sent is sent, the same command sends it anew.",
             "A file counts as sent when the peer has it under its final name and on its disk, and "
                 + "its SHA-256 is that of the bytes that the sender read. Only then is 100 % shown. "
                 + "A file that is changed while it is sent is not stored, and the exit status says "
@@ -88,7 +88,7 @@ enum SendCommand {
         for path in paths {
             let start = ContinuousClock.now
             let transfer: FileTransfer
-            let omitted = Locked<ChannelError?>(nil)
+            let omissionError = Locked<ChannelError?>(nil)
             do throws(ChannelError) {
                 transfer = try await connection.sendFile(path, sendsHidden: sendsHidden) {
                     omission in
@@ -101,7 +101,7 @@ enum SendCommand {
                     guard isFailure else { return }
                     let error = ChannelError(
                         .incomplete, "some files of \(path) were not sent")
-                    omitted.withLock { $0 = $0 ?? error }
+                    omissionError.withLock { $0 = $0 ?? error }
                 }
             } catch {
                 // The error is printed when the command ends, which may be much later.
@@ -122,7 +122,7 @@ enum SendCommand {
                     "sent \(transfer.name)\(name == transfer.name ? "" : " as \(name)"): "
                         + TransferText.summary(transfer, seconds: seconds), "sent",
                     TransferText.members(transfer, name, seconds: seconds))
-                if let error = omitted.withLock({ $0 }) {
+                if let error = omissionError.withLock({ $0 }) {
                     firstError.withLock { $0 = $0 ?? error }
                 }
             } catch {

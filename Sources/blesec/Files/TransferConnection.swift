@@ -74,7 +74,8 @@ struct TransferConnection: Sendable {
             }
             return failure
         }
-        // The peer's end follows all its messages, so this task also has to take the end.
+        // Only a call of `receive` takes the peer's end, so this task waits for the end, too. The
+        // peer should send no message before its end.
         let receiving = Task(executorPreference: connection.loop) { () -> ChannelError? in
             guard
                 let error = await Forwarder.awaitMessage(
@@ -114,7 +115,7 @@ struct TransferConnection: Sendable {
         let unexpectedMessage = await receiving.value
         let connectionFailure = await watching.value
         await end()
-        // Each of these is the cause of any other error.
+        // If there is one of these errors, it is the cause of `failure` and `connectionFailure`.
         let cause =
             interruption.error ?? timeLimitFailure ?? unexpectedMessage
             ?? reportFailure.withLock { $0 }

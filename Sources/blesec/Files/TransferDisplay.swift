@@ -12,9 +12,9 @@ final class TransferDisplay: Sendable {
     private struct State: Sendable {
         /// How many questions are on the terminal or wait for their turn. While there are any, no
         /// progress is drawn.
-        var questions = 0
+        var questionCount = 0
         /// How many transfers have ended, and how many bytes they have transferred.
-        var ended = 0
+        var endedCount = 0
         var endedBytes: UInt64 = 0
         /// The redrawn lines that are on the terminal now.
         var lines: [String] = []
@@ -23,15 +23,16 @@ final class TransferDisplay: Sendable {
     /// The number of all files and folders to transfer, and the sum of their bytes; nil if unknown.
     private let total: (count: Int, bytes: UInt64?)?
     private let state = Locked(State())
-    private let isRedrawn: Bool
+    /// Whether the progress is shown as lines of the terminal, which are redrawn.
+    private let redrawsLines: Bool
     private let hasColours: Bool
 
     init(total: (count: Int, bytes: UInt64?)? = nil) {
         self.total = total
-        isRedrawn =
+        redrawsLines =
             Terminal.canRedraw(STDERR_FILENO) && !Diagnostics.isJSON && Diagnostics.verbosity >= 0
-        hasColours = isRedrawn && Environment.allowsColours
-        guard isRedrawn else { return }
+        hasColours = redrawsLines && Environment.allowsColours
+        guard redrawsLines else { return }
         Diagnostics.show(by: { [weak self] line in
             guard let self else { return line() }
             self.state.withLock { state in
@@ -43,7 +44,7 @@ final class TransferDisplay: Sendable {
         })
     }
 
-    deinit { if isRedrawn { Diagnostics.show(by: nil) } }
+    deinit { if redrawsLines { Diagnostics.show(by: nil) } }
 
     /// Shows a transfer until it has ended.
     func follow(_ transfer: FileTransfer) async {
@@ -52,15 +53,15 @@ final class TransferDisplay: Sendable {
     }
 
     private func show(_ transfer: FileTransfer, _ progress: FileTransfer.Progress) {
-        guard isRedrawn, progress.state != .done, progress.state != .failed else { return }
+        guard redrawsLines, progress.state != .done, progress.state != .failed else { return }
         let width = Environment.width
         state.withLock { state in
-            guard state.questions == 0, !StandardError.isBehind else { return }
+            guard state.questionCount == 0, !StandardError.isBehind else { return }
             var lines = [Self.line(transfer.name, progress, width, hasColours)]
             if let total, total.count > 1 {
                 lines.append(
                     Self.totalLine(
-                        state.ended, Self.sum(state.endedBytes, progress.bytes), total, width))
+                        state.endedCount, Self.sum(state.endedBytes, progress.bytes), total, width))
             }
             draw(lines, &state)
         }
@@ -80,8 +81,8 @@ final class TransferDisplay: Sendable {
         await ticking.value
     }
 
-    /// Writes the newest progress, if `isDue` is true or the state differs from the one `written`
-    /// last. Writes nothing after the state `done` or `failed`.
+    /// Writes the newest progress, if `isDue` is true or the state differs from `written`, the
+    /// state in the last object. Writes nothing after the state `done` or `failed`.
     private func writeObject(
         _ transfer: FileTransfer, _ written: Locked<FileTransfer.State?>, isDue: Bool
     ) {
@@ -113,7 +114,7 @@ final class TransferDisplay: Sendable {
         }
         if let total {
             let (ended, bytes) = state.withLock { state in
-                (state.ended, Self.sum(state.endedBytes, progress.bytes))
+                (state.endedCount, Self.sum(state.endedBytes, progress.bytes))
             }
             members += [
                 ("all-ended", .number(ended)), ("all-count", .number(total.count)),
@@ -133,7 +134,7 @@ final class TransferDisplay: Sendable {
     ) {
         state.withLock { state in
             draw([], &state)
-            state.ended += 1
+            state.endedCount += 1
             state.endedBytes = Self.sum(state.endedBytes, transfer.current.bytes)
         }
         guard hasColours else {
@@ -154,11 +155,11 @@ final class TransferDisplay: Sendable {
     func pause() {
         state.withLock { state in
             draw([], &state)
-            state.questions += 1
+            state.questionCount += 1
         }
     }
 
-    func resume() { state.withLock { $0.questions -= 1 } }
+    func resume() { state.withLock { $0.questionCount -= 1 } }
 
     /// Replaces the redrawn lines by `lines`.
     private func draw(_ lines: [String], _ state: inout State) {
@@ -168,8 +169,9 @@ final class TransferDisplay: Sendable {
         write(Self.drawing(lines, over: count))
     }
 
-    /// The text that replaces `count` drawn lines by `lines`. The terminal does not wrap these, so
-    /// that each takes one line of a narrow terminal, even if characters are two columns wide.
+    /// The text that replaces `count` drawn lines by `lines`. The text tells the terminal not to
+    /// wrap `lines`. So each of them takes one line of a narrow terminal, even if characters are
+    /// two columns wide.
     static func drawing(_ lines: [String], over count: Int) -> String {
         let cursorUp = count > 1 ? "\u{1B}[\(count - 1)A" : ""
         let erasing = "\r" + cursorUp + "\u{1B}[J"

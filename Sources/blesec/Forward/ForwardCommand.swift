@@ -27,10 +27,10 @@ enum ForwardCommand {
                 + "loopback address, such as 127.0.0.1 or [::1]. REMOTE may also be at another "
                 + "machine: tcp:ADDRESS:PORT, with a numeric address. Several pairs may be given. The peer's side runs `blesec "
                 + "forward --allow REMOTE`, and refuses every other target. Each side may forward connections and allow targets at the same time. "
-                + "If the peer sends a message, it runs another command, and the exit status is 76.",
+                + "A peer that sends a message runs another command: the exit status is then 76.",
             "While the peer is out of reach, blesec looks for it, and connections wait. No byte of a "
-                + "connection is lost or doubled. If the peer's blesec is started anew, the "
-                + "connections that it has been told of are ended, and the others are carried. A "
+                + "connection is lost or doubled. If the peer's blesec is started anew, connections "
+                + "that its earlier process knew of are ended, and the others are carried. A "
                 + "connection that did not end in good order is reset over TCP, so that it does "
                 + "not look complete; over a Unix socket it looks as if it had ended in good order. "
                 + "When a TCP connection is reset, what is under way at that moment may be lost. A "

@@ -1,7 +1,8 @@
 internal import BLESec
 internal import BLESecLinks
 
-/// The places of the connections that a side carries at a time; further connections wait for one.
+/// Places for the connections that a side carries at the same time. Each connection takes a place,
+/// and further connections wait until a place is free.
 actor ForwardPlaces {
     private static let count = 64
 

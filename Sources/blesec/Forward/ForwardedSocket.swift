@@ -10,7 +10,7 @@ actor ForwardedSocket {
     /// Whether this side has sent its end.
     private var hasFinished = false
     /// Whether ``discardInput()`` has to end.
-    private var discardsNoMore = false
+    private var mustStopDiscarding = false
 
     nonisolated var loop: EventLoop { link.loop }
 
@@ -35,8 +35,9 @@ actor ForwardedSocket {
         if (link as? SocketLink)?.hasHungUp == true { events.linkDidHangUp() }
     }
 
-    /// The next bytes; nil at the end. A program that closes a Unix socket without having read
-    /// everything resets it. Since such a socket loses nothing, that is an end too.
+    /// The next bytes; nil at the end. If a program closes a Unix socket before it has read
+    /// everything, the socket is reset. The bytes that the program has sent are not lost then, so
+    /// such a reset counts as the end.
     func read() async throws(LinkError) -> [UInt8]? {
         while true {
             let (result, bytes): (LinkReceive, [UInt8])
@@ -44,7 +45,7 @@ actor ForwardedSocket {
                 (result, bytes) = try receive()
             } catch {
                 if !isTCP, error.code == .reset { return nil }
-                // Nothing can be written any more either.
+                // After an error of reading, nothing can be written any more either.
                 events.linkDidHangUp()
                 throw error
             }
@@ -99,16 +100,18 @@ actor ForwardedSocket {
 
     // MARK: - A program whose bytes nobody takes
 
-    /// How long the local program may go on sending once it has received everything up to the end.
-    /// If the connection was reset at once, the program might get an error before it has read that.
+    /// How long the local program may go on sending once its kernel has everything up to the end.
+    /// If the connection was reset at once, the program might get an error before it has read
+    /// everything.
     private static let linger: Duration = .seconds(2)
     /// How long the local program has, after the end was sent, to receive everything.
     private static let longestDelivery: Duration = .seconds(30)
     private static let drainCheckInterval: Duration = .milliseconds(100)
 
-    /// Reads what the local program sends, and drops it, while the program still receives. Ends when
-    /// the program ends or has had the end for a while, after ``stopDiscarding()``, or when the task
-    /// is cancelled.
+    /// Reads what the local program sends, and drops it, while the program still receives. Returns
+    /// when the program ends; ``linger`` after the program's kernel has the end, or
+    /// ``longestDelivery`` after the end was sent; after ``stopDiscarding()``; or when the task is
+    /// cancelled.
     ///
     /// A program at a Unix socket gets an error when it sends. A TCP connection is reset when it is
     /// closed (``close(inOrder:)``), but not before: the program could lose what it is receiving.
@@ -117,7 +120,7 @@ actor ForwardedSocket {
             Socket.shutdownRead(socket.fileDescriptor)
         }
         var (finishTime, drainTime): (MonotonicTime?, MonotonicTime?)
-        while !discardsNoMore, let (result, _) = try? receive(), result != .end {
+        while !mustStopDiscarding, let (result, _) = try? receive(), result != .end {
             let now = link.loop.now
             if hasFinished {
                 finishTime = finishTime ?? now
@@ -136,14 +139,14 @@ actor ForwardedSocket {
                 hasFinished ? now.advanced(by: Self.drainCheckInterval) : .distantFuture
             let isCancelled = await waiting.wait(
                 for: .message, until: nextCheck, isolation: self
-            ) { discardsNoMore }
+            ) { mustStopDiscarding }
             if isCancelled { return }
         }
     }
 
     /// Ends ``discardInput()``.
     func stopDiscarding() {
-        discardsNoMore = true
+        mustStopDiscarding = true
         waiting.wake(.message)
     }
 
@@ -167,7 +170,8 @@ actor ForwardedSocket {
         return Socket.hasError(socket.fileDescriptor)
     }
 
-    /// Waits until the other program's kernel has everything that was written, but not long.
+    /// Waits until the local program's kernel has everything that was written, but not longer than
+    /// ``linger``.
     func drain() async {
         let deadline = link.loop.now.advanced(by: Self.linger)
         while !link.isDrained, link.loop.now < deadline, !Task.isCancelled {

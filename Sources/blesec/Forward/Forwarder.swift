@@ -8,8 +8,8 @@ struct Forwarder: Sendable {
     let connection: PeerConnection
     /// The targets that the peer may reach here, by their descriptions.
     let allowed: [String: ForwardTarget]
-    /// The places of the connections that this side forwards to the peer, and of those that the peer
-    /// forwards to here.
+    /// The places for the connections that this side forwards to the peer, and for the connections
+    /// that the peer forwards to this side.
     private let ownPlaces, peerPlaces: ForwardPlaces
 
     init(connection: PeerConnection, allowed: [String: ForwardTarget]) {
@@ -157,8 +157,9 @@ struct Forwarder: Sendable {
         for await stream in connection.incomingStreams { await refuse(stream, .notAllowed) }
     }
 
-    /// Waits for a message of the peer, and returns an error with `advice`, since the peer should run
-    /// a command that sends none. Returns nil when no message can come, or when the task is cancelled.
+    /// Waits for a message of the peer, and returns an error with `advice`: a peer that sends a
+    /// message runs the wrong command. Returns nil when no message can come, or when the task is
+    /// cancelled.
     static func awaitMessage(
         on connection: PeerConnection, _ advice: String
     ) async -> ChannelError? {

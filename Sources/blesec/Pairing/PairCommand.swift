@@ -7,16 +7,16 @@ internal import Glibc
 enum PairCommand {
     private static let name = Option(
         name: "--name", value: "NAME",
-        help: "This side's own name for the peer. From then on, `peer:NAME` is the peer in every "
-            + "command. NAME must not be a key. If NAME already has another key, or gets one "
-            + "meanwhile, the command fails, and NAME keeps that key.")
+        help: "This side's own name for the peer. From then on, `peer:NAME` means this peer in "
+            + "every command. NAME must not be a key. If NAME already has another key, or gets "
+            + "another key meanwhile, the command fails, and NAME keeps the other key.")
     /// CODE is optional. The word after `--code` is CODE only if it begins with a digit or is `-`.
     private static let code = Option(
         name: "--code", value: "CODE", ifNextWordBeginsWith: (0...9).map(String.init),
         help:
             "Pair by a code of 4 to 12 digits. Without CODE, a new code is shown: enter it on the "
-            + "other side. CODE is the code that the other side shows. `-` reads it from standard "
-            + "input, since other users can see arguments.")
+            + "other side. CODE is the code that the other side shows. `-` reads the code from "
+            + "standard input, which is safer: other users can see arguments.")
     private static let digits = Option(
         name: "--digits", value: "N",
         help:
@@ -27,8 +27,8 @@ enum PairCommand {
         name: "--uri", value: "URI", ifNextWordBeginsWith: ["blesec:"],
         help:
             "Pair by an invitation. Without URI, a new invitation is shown, as a QR code and as "
-            + "text. URI is the invitation that the other side shows. `-` reads it from standard "
-            + "input, as `zbarcam --raw` prints it after a scan.")
+            + "text. URI is the invitation that the other side shows. `-` reads the invitation "
+            + "from standard input, as `zbarcam --raw` prints it after a scan.")
     private static let png = Option(
         name: "--png", value: "FILE",
         help: "Also write a new invitation to FILE, as a PNG image. FILE must not exist yet, and "
@@ -39,9 +39,9 @@ enum PairCommand {
     private static let timeout = Option(
         name: "--timeout", value: "SECONDS",
         help: "Give up, with exit status 75, if no peer is paired within this time. The wait for "
-            + "a code or an invitation on standard input counts, too. By default this is the time "
-            + "for which a new invitation is valid, and otherwise 120 seconds. Only with the other "
-            + "side's invitation may it be longer.")
+            + "a code or an invitation on standard input counts, too. The default is 120 seconds or, "
+            + "with a new invitation, the time for which the invitation is valid. A longer time is "
+            + "allowed only with the other side's invitation.")
     private static let identityFile = Option(
         name: "--identity", short: "i", value: "FILE",
         help: "Prove the identity in FILE, which `blesec keygen` made. By default the key is in "
@@ -76,9 +76,10 @@ enum PairCommand {
                 + "first key that uses it is accepted.",
             "If the link is lost after the last confirmation, or the command ends then, or the other "
                 + "side does not answer, a side may not know whether the other side has finished. It "
-                + "then prints `may be paired`, and the exit status is 75, or after a signal that of "
-                + "the signal. Run `blesec pair` with the same names on both sides again within 24 "
-                + "hours, with a new code or invitation: it completes the pairing, or pairs anew.",
+                + "then prints `may be paired`, and exits with status 75, or with the signal's "
+                + "status after a signal. Run `blesec pair` with the same names on both sides again "
+                + "within 24 hours, with a new code or invitation: this completes the pairing, or "
+                + "pairs anew.",
             "Without --identity, this side's key is in the file `identity` in the directory of "
                 + "remembered peers. If there is no such file, it is made with a new key. Commands "
                 + "that name a remembered peer use this key too.",
@@ -227,16 +228,17 @@ enum PairCommand {
             )
         }
         // Only the inviter decides how long the other side's invitation is valid.
-        let wait =
+        let fullLimit =
             try isInvitation
             ? TimeLimit(arguments, timeout) ?? TimeLimit(PairingInvitation.defaultLifetime)
             : limit(arguments, TrustPolicy.PairingCode.defaultLifetime, "a code is valid")
         if isNewCode {
             let length = try arguments.number(digits, in: TrustPolicy.PairingCode.lengths)
-            return (.newCode(length: length ?? 6), wait)
+            return (.newCode(length: length ?? 6), fullLimit)
         }
         let isOnInput = text == "-"
-        let limit = isOnInput ? wait.begun : wait
+        // The wait for standard input is a part of the limit.
+        let limit = isOnInput ? fullLimit.begun : fullLimit
         let codeOrURI = isOnInput ? try await readLine(within: limit) : text
         let request: Request =
             isInvitation
@@ -248,7 +250,8 @@ enum PairCommand {
     /// The value of `--timeout`; if it was not given, the time for which the code or the new
     /// invitation is valid.
     ///
-    /// - Throws: `usage` when the value is longer than that; `ending` is the end of the error's text.
+    /// - Throws: `usage` when the value is longer than `lifetime`, the time for which the code or the
+    ///   invitation is valid. `ending` is the end of the error's text.
     private static func limit(
         _ arguments: Arguments, _ lifetime: Duration, _ ending: String
     ) throws(ChannelError) -> TimeLimit {

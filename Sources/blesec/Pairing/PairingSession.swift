@@ -47,9 +47,10 @@ final class PairingSession: Sendable {
 
     /// Closes the channel of a paired peer, and the listener or the service.
     ///
-    /// Each side has stored the other when it has the other's last record of the pairing. An acceptor
-    /// has this record. A dialer, which has sent it, knows that it has arrived when the acceptor ends
-    /// the channel or acknowledges the dialer's end.
+    /// Each side stores the other when the other's last record of the pairing has arrived. The
+    /// acceptor of this channel has the dialer's last record. The dialer may not know yet that this
+    /// record has arrived. It knows this when the acceptor ends the channel, or acknowledges the
+    /// dialer's end.
     ///
     /// - Throws: `mayBePaired` if the acceptor has done neither.
     func close(_ channel: SecureChannel) async throws(ChannelError) {
@@ -99,7 +100,7 @@ final class PairingSession: Sendable {
     private typealias Meet = @Sendable () async throws(ChannelError) -> SecureChannel
 
     /// Starts the listener or the service, if there is one, and returns the function that meets
-    /// the peer. The limit holds for the wait for bluetoothd.
+    /// the peer. `limit` is the time limit for the wait for bluetoothd.
     private func begin(within limit: TimeLimit) async throws(ChannelError) -> Meet {
         let configuration = configuration
         switch place.meeting {
@@ -205,7 +206,7 @@ final class PairingSession: Sendable {
             finalErrorFeed.yield(error)
         } else {
             log.note(failure)
-            // Only this side's store causes this error, and it could store no other peer either.
+            // Only this side's store causes this error. The store could keep no other peer either.
             if error.code == .cannotCreate { finalErrorFeed.yield(error) }
             if let error = method.finalError(after: error, as: role) { finalErrorFeed.yield(error) }
         }

@@ -22,10 +22,10 @@ enum PeersForgetCommand {
                 + "address stays. From then on, --remember NAME accepts another key, as for a new "
                 + "name. NAME may also be a name that only an unfinished pairing has. The command "
                 + "prints what it has removed, with the keys of all unfinished pairings.",
-            "With --store DIR, the messages for the peer in DIR of which no byte has been sent are "
-                + "dropped, as by `blesec outbox DIR drop`: the peer never gets them. A message "
-                + "that may have arrived cannot be dropped. It stays in DIR, and the command says "
-                + "so. To remove such messages too, remove DIR.",
+            "With --store DIR, the messages for the peer that wait in DIR are dropped, as by "
+                + "`blesec outbox DIR drop`, if no byte of them has been sent: the peer never gets "
+                + "them. A message that may have arrived cannot be dropped. It stays in DIR, and "
+                + "the command says so. To remove such messages too, remove DIR.",
             "The command first asks at the terminal, and shows what will be removed. If the answer "
                 + "is no, nothing is removed, and the status is 0. Without a terminal, --yes is "
                 + "necessary.",
@@ -176,8 +176,8 @@ enum PeersForgetCommand {
         return (dropped, kept)
     }
 
-    /// The keys of the unfinished pairings that could bind the name again: the peer's key, or
-    /// others.
+    /// The keys of the unfinished pairings under the peer's name. Each of these pairings, with the
+    /// peer's key or with another key, could bind the name again.
     private static func keysOfUnfinishedPairings(
         _ peer: RememberedPeer, _ folder: StateFolder
     ) throws(ChannelError) -> [Fingerprint] {

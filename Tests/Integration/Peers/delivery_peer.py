@@ -13,7 +13,7 @@ is broken, or if the peer closes a link.
 With --late the last cut comes after this side is complete, while the two sides end the channel. With
 --restarts the peer may close links too, and its process may be replaced, which leaves the fate of messages
 unknown.
---features N offers or accepts these bits, 3 by default; the bit of weight 2 is *delivery*.
+--features N offers or accepts the feature bits N, 3 by default; the bit of weight 2 is *delivery*.
 
 Beside the messages the program opens --streams streams with random labels and classes, of at most --most
 bytes, and answers the streams that the peer opens, of which there are --peers-streams; `stream_programs.py`
@@ -183,16 +183,16 @@ class Receiver:
 
     def __init__(self):
         self.past_epochs = set()
-        # The peer's token and epoch that were taken over; and the token and the epoch that it named last, in
-        # `resume` or `epoch`, whether they were taken over or not.
+        # The peer's token and epoch that were taken over; and the token and the epoch that the peer named last,
+        # in `resume` or `epoch`, whether they were taken over or not.
         self.token = self.epoch = NOBODY
         self.last_token = self.last_epoch = None
         self.confirmed = self.held = 0
         self.part = bytearray()
         self.part_length = None
         self.end = None
-        # What the program has not taken: for each message its epoch, its number, its bytes, and what it and
-        # the messages before it on the link in use have cost together.
+        # What the program has not taken: for each message its epoch, its number, its bytes, and a total cost:
+        # that of this message and of the messages before it on the link in use.
         self.waiting = deque()
 
     def begin(self, epoch, first):
@@ -356,8 +356,8 @@ class DeliveryPeer(Peer):
         self.told_confirmed = self.receiver.confirmed
 
     def begin_peers_message(self, number, cost):
-        """If a message of the peer, or its end, begins on this link: checks that it may, and counts its
-        cost."""
+        """If a message of the peer, or the peer's end, begins on this link: checks that there is credit, and
+        counts the cost."""
         if self.message_on_link != number:
             check(self.peers_cost < self.granted, "a message is begun without credit")
             self.continued[1] += self.message_on_link is None and bool(self.receiver.part)
@@ -509,7 +509,7 @@ class DeliveryPeer(Peer):
                 self.streams.send_frame(member, self.send)
             self.streams.send_control(self.send)
         if self.is_complete:
-            # `resume` or `confirm` has told the peer on this link that its end is confirmed.
+            # `resume` or `confirm` has told the peer on this link that the peer's end is confirmed.
             self.is_end_sent = True
             self.send(END, b"\0")
 
@@ -596,8 +596,8 @@ def split(data):
 
 def allowances(count, size, generator):
     """The numbers of bytes after which links are cut. Three of ten links are cut while they shake hands and
-    resume, or soon after that; the others are cut so early that all cuts are made before both sides have
-    sent everything."""
+    resume, or soon after that. The others are cut after so few bytes that all cuts are made before both sides
+    have sent everything."""
     return [
         generator.randrange(1_000 if generator.random() < 0.3 else max(1_000, 2 * size // count))
         for _ in range(count)]
@@ -648,7 +648,7 @@ def carry(peer, options, cuts, late_allowance=None):
             say(cut)
             cuts_made += 1
         except (EOFError, ConnectionError):
-            # When this side is complete, the peer may exit. If a link is opened after that, it ends before the
+            # When this side is complete, the peer may exit. A link that is opened after that ends before the
             # peer's `ready` has come.
             check(
                 peer.is_end_acknowledged or peer.has_restarts or peer.is_complete and not peer.is_ready,

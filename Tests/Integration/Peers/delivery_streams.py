@@ -14,8 +14,8 @@ OPEN, BYTES, FIN, RESET, STOP, LIMIT, DONE, STREAMS = KINDS = range(0x0F, 0x17)
 # The states of an entry in `resume`. `TAKEN` is the page's *done*.
 RECEIVING, COMPLETE, TAKEN = range(3)
 MOST_ENTRIES = 512
-# The classes are 0, the most urgent one, 1 and 2. `OVERTAKING` frames of more urgent classes may overtake a
-# class that waits.
+# The classes are 0 (the most urgent), 1 and 2. At most `OVERTAKING` frames of more urgent classes overtake a class
+# that waits.
 CLASSES = 3
 OVERTAKING = 8
 # Stands for the messages where they take turns with streams. They have every second frame of their class.
@@ -221,8 +221,8 @@ class Streams:
 
     def identify(self, key, peers_key):
         """Decides which numbers the streams of this side have."""
-        prints = [hashlib.sha256(X25519 + one).digest() for one in (key, peers_key)]
-        self.parity = 0 if prints[0] < prints[1] else 1
+        own_digest, peers_digest = [hashlib.sha256(X25519 + raw).digest() for raw in (key, peers_key)]
+        self.parity = 0 if own_digest < peers_digest else 1
 
     @property
     def all(self):
@@ -468,18 +468,18 @@ class Streams:
 
     def next_frame(self, messages_class):
         """What has the next frame: a stream, or `MESSAGES`, or `None`. `messages_class` is the class of the
-        messages, or `None` if there is nothing of them to send."""
+        messages, or `None` if nothing of a message may be sent."""
         waiting = [stream for stream in self.all if stream.is_open and stream.outgoing.sendable_count]
         classes = {stream.priority for stream in waiting} | ({messages_class} - {None})
         if not classes:
             return None
-        overdue_classes = [one for one in classes if self.overtaken[one] >= OVERTAKING]
+        overdue_classes = [priority for priority in classes if self.overtaken[priority] >= OVERTAKING]
         chosen = max(overdue_classes) if overdue_classes else min(classes)
-        for one in range(CLASSES):
-            if one == chosen or one not in classes:
-                self.overtaken[one] = 0
-            elif one > chosen:
-                self.overtaken[one] += 1
+        for priority in range(CLASSES):
+            if priority == chosen or priority not in classes:
+                self.overtaken[priority] = 0
+            elif priority > chosen:
+                self.overtaken[priority] += 1
         members = [stream for stream in waiting if stream.priority == chosen]
         if messages_class == chosen and (not members or self.turns[-1:] != [MESSAGES]):
             member = MESSAGES

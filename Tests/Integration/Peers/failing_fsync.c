@@ -1,6 +1,6 @@
-// A library for LD_PRELOAD: `fsync` fails with EIO for each file or folder whose path matches the
-// pattern (fnmatch) in the environment variable FSYNC_FAILS, and `syncfs` for each whose path
-// matches the pattern in SYNCFS_FAILS.
+// A library for LD_PRELOAD. `fsync` fails with EIO for each file or folder whose path matches the
+// pattern (fnmatch) in the environment variable FSYNC_FAILS. `syncfs` fails in the same way for the
+// pattern in SYNCFS_FAILS.
 
 #define _GNU_SOURCE
 #include <errno.h>

@@ -9,14 +9,15 @@
     deaf       a device offers the byte stream over GATT, and a subscription gets no answer
     absurd     as deaf, and the MTU is negative
     paired     as deaf, and the device is paired during the subscription
-    flapping   as paired, but the link is lost and comes back first
+    flapping   as paired, but the link is lost and comes back before the pairing
     twin       as paired, but another, paired device has the address of the device
-    shared     as deaf, but another program connects to the device, and has done so after the second Connect
+    shared     as deaf, but another program connects to the device: each Connect fails, and after the second one
+               the device is connected
     present    as paired, but the device is connected before the dial
     crowded    as deaf, but bluetoothd lists 16 other devices with 256 services and characteristics each, and
                adds those of the device when it connects
     known      as deaf, but the device was paired before
-    silent:M   as deaf, and the first call of the method M, and each later one, gets no answer
+    silent:M   as deaf, and the first call of the method M and all later calls get no answer
     pairable   the adapter is pairable, and there is no device
     hidden     a device is missing in the first listing, and a scan hears it; the second listing has it
     heard      a scan makes bluetoothd add a device of unknown signal strength

@@ -17,7 +17,7 @@ that the peer opens. --cuts closes N links abruptly, after random numbers of byt
 
 Standard error gets `listening` when the program can be dialed, `ready KEY PROTOCOL` on each link, a line
 for each thing that happens to a file, and `complete` when both sides have ended the connection. The exit
-status is 0 only if that has happened and every rule was kept.
+status is 0 only if both sides have ended the connection and every rule was kept.
 """
 
 import argparse
@@ -62,7 +62,7 @@ class FilePeer(DeliveryPeer):
     def sender_programs(self):
         """The programs that a sender runs; none for a receiver."""
         options = self.options
-        if options.does == "receive":
+        if options.command == "receive":
             return []
         if self.attacks:
             return [file_attacks.sender_program(self.attacks, self.open)]
@@ -94,7 +94,7 @@ class FilePeer(DeliveryPeer):
     def can_send_message(self):
         # There are no messages, only the end of this side's direction. It is sent when no program runs, and
         # with `receive` only after the peer's end.
-        waits = self.options.does == "receive" and self.receiver.end is None
+        waits = self.options.command == "receive" and self.receiver.end is None
         return not waits and not self.programs and super().can_send_message
 
 
@@ -104,14 +104,14 @@ def run(options):
     cuts = [generator.randrange(1_000, 200_000) for _ in range(options.cuts)]
     links = carry(peer, options, cuts)
     check(not peer.programs, "a program waits for what its stream never gets")
-    if options.does == "receive":
+    if options.command == "receive":
         check(not peer.attacks, "not every attack was made")
     say(f"complete: {links} links")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("does", choices=["send", "receive"])
+    parser.add_argument("command", choices=["send", "receive"])
     parser.add_argument("role", choices=["dialer", "acceptor"])
     parser.add_argument("private")
     parser.add_argument("socket")

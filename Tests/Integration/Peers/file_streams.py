@@ -140,7 +140,7 @@ class FileSender:
         self.frames = FrameStream(stream, RECEIVER_TYPES)
         self.source = find_source(path)
         self.generator = generator
-        # `give_up`: after how many bytes of data the user ends the transfer; nothing for a whole transfer.
+        # `give_up`: after how many bytes of data the user ends the transfer; `None` for a whole transfer.
         # `settles`: whether the sender, before it gives up, waits until all files that have ended are stored.
         # `prefix`: whether the hash in `prefix` is `right`, `early` (right, and sent before all data) or
         # `wrong`.
@@ -150,7 +150,7 @@ class FileSender:
         # The answers to the announced files: the type `FROM` with an offset, or `HAVE` or `FAILED` with `None`.
         self.answers = []
         # How many files, counted from the first, have ended, and how many the peer has stored; how many bytes
-        # it has received; and which files have failed.
+        # the peer has received; and which files have failed.
         self.ended = self.stored = self.received = 0
         self.failed = set()
         # Whether a `prefix` was sent and has no answer yet, the answer to the last `prefix`, and the name in `done`.
@@ -172,7 +172,7 @@ class FileSender:
             return
         fields.end()
         waiting, announced = list(self.source.entries), 0
-        # The generator that sends the current file; nothing until the file is answered.
+        # The generator that sends the current file; `None` until the file is answered.
         current = None
         while waiting or self.ended < announced:
             self.read_frames()
@@ -210,7 +210,7 @@ class FileSender:
             yield
         while not frames.stream.outgoing.is_done:
             yield
-        check((self.name is None) == bool(self.failed), "`done` does not say whether a file has failed")
+        check((self.name is None) == bool(self.failed), "`done` does not agree with whether a file has failed")
         check(self.stored == len(self.files), "not all files are stored")
         check(self.failed or self.received == sum(file.size for file, _ in self.files),
               "`received` is not the sum of all sizes")
@@ -336,7 +336,7 @@ class FileReceiver:
         self.files, self.offsets = [], []
         self.ended = 0
         self.failed = set()
-        # How many bytes are written, how many the peer was told of, and how many files it knows as stored.
+        # How many bytes are written, how many the peer was told of, and how many files the peer knows as stored.
         self.written = self.told_received = self.stored = 0
         # The content of the current file, and the held bytes, with which its `prefix` is compared.
         self.content, self.held = None, b""
@@ -374,8 +374,8 @@ class FileReceiver:
             frames.put(DONE, offer.name.encode())
         yield from frames.finish()
         yield from frames.expect_end()
-        bytes_ = sum(file.size for file in self.files)
-        check((offer.files, offer.size) == (len(self.files), bytes_), "the offer has other numbers")
+        total_size = sum(file.size for file in self.files)
+        check((offer.files, offer.size) == (len(self.files), total_size), "the offer has other numbers")
         say(f"failed {offer.name}: {sorted(self.failed)}" if self.failed else f"received {offer.name}")
 
     def report(self):
@@ -414,11 +414,11 @@ class FileReceiver:
     def read_announcement(self, file):
         self.check_path(file.path)
         check(max(file.size, file.seconds) < FIRST_TOO_LARGE, "a size or a time is too large")
-        check(file.path not in [one.path for one in self.files], "a file comes twice")
+        check(file.path not in [announced.path for announced in self.files], "a file comes twice")
         check(self.offer.kind == TREE or (self.files, file.path) == ([], self.offer.name), "another file")
         check(len(self.files) - self.ended < MOST_OPEN_FILES, "too many files are announced")
-        size = sum(one.size for one in [*self.files, file])
-        check(len(self.files) < self.offer.files and size <= self.offer.size, "more than was offered")
+        total_size = sum(announced.size for announced in [*self.files, file])
+        check(len(self.files) < self.offer.files and total_size <= self.offer.size, "more than was offered")
         offset = 0
         if self.hold is not None and file.size:
             self.held, self.hold = self.hold, None

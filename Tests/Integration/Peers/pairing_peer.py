@@ -69,6 +69,7 @@ STEPS = ["begin", "share", "confirm", "done", "commit", "nonce", "settle"]
 WAYS = {"invitation": 1, "code": 2, "comparison": 3}
 # The standings.
 NOTHING, PENDING, VERIFIED, KNOWN = range(4)
+# The input CI of CPace: the channel identifier.
 CI = b"blesec/1 pairing, draft-irtf-cfrg-cpace-21"
 
 
@@ -338,7 +339,7 @@ class Pairing:
         if self.role == 1:
             self.put(BEGIN, begin)
         standings = (standing, peers_standing)
-        if all(one in (PENDING, VERIFIED) for one in standings):
+        if all(each in (PENDING, VERIFIED) for each in standings):
             self.settle()
         elif standings == (KNOWN, VERIFIED) or standings == (KNOWN, KNOWN) and self.role == 0:
             self.put(DONE)

@@ -121,8 +121,8 @@ extension Laboratory {
                     return total
                 }
                 dialed.keepsQueueShort = true
-                // From the SDUs that it sends, the link learns how large a short queue's buffer must
-                // be. So it has to send some first.
+                // From SDUs that it has sent, the link learns how large the buffer of a short queue
+                // must be. So the link has to send some SDUs first.
                 async let first = accepted.exchange(receiving: 65_536)
                 try await dialed.exchange(sending: [UInt8](repeating: 2, count: 65_536), sdu: sdu)
                 try #expect(await first.count == 65_536)
@@ -140,8 +140,8 @@ extension Laboratory {
                 #expect(shortSize <= (16 << 10) + sdu, "\(shortSize)")
                 let longSize = try shortSize + restFill.get()
                 #expect(longSize > 40 << 10, "\(longSize)")
-                // The queue is longer than a short one may be, so the link took nothing. It takes
-                // more when the queue has become short.
+                // The queue is longer than a short queue may be, so the link took nothing. The link
+                // takes more when the queue has become short.
                 try #expect(refusedSend.get() == 0)
                 async let arrived = accepted.exchange(receiving: longSize + 65_536)
                 try await dialed.exchange(sending: [UInt8](repeating: 3, count: 65_536), sdu: sdu)
