@@ -13,8 +13,8 @@ SIZES = {"64 B": (64, 1.25), "1 KiB": (1024, 1.05), "4 KiB": (4096, 1.05), "16 K
 
 
 # The reasons why figures miss their limits; the keys are patterns of ratios' names. Callgrind, and
-# perf's samples of threads, showed them on the machine that docs/performance.md names. When the code
-# that a reason describes changes, measure again.
+# perf's samples of threads, showed these reasons on the machine that docs/performance.md names. When the
+# code that a reason describes changes, measure again.
 REASONS = {
     "engine/Noise_*_AESGCM_*/1024/*": (
         "Two calls of the cipher for 1 KiB take some 725 ns, so the limit leaves 36 ns for everything else. The "

@@ -1,6 +1,6 @@
 """Runs the bench over the kernel's L2CAP sockets in the laboratory. Used by tools/report.
 
-Tests/Lab/bench.py measures in the guest; this module reads what it prints.
+Tests/Lab/bench.py measures in the guest; this module reads what bench.py prints.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Measures other Noise libraries, alternately with blesec-bench. Used by tools/report.
 
-For each library a program runs. It reads lines with a message size and a number of repetitions, and answers
-each line with the nanoseconds of processor time for one seal and one open of a message.
+Each library runs in a program of its own. The program reads lines with a message size and a number of repetitions,
+and answers each line with the nanoseconds of processor time for one seal and one open of a message.
 """
 
 import json

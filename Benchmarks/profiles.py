@@ -15,8 +15,8 @@ def record_arguments(size, protocol):
     return ["engine", "--size", str(size), "--quick", "--protocol", protocol]
 
 
-# What is profiled, by the name of the bench's ratio for it: a title, the function of the bench whose
-# instructions are counted, and the bench's arguments.
+# The subjects that are profiled. The key is the name of the bench's ratio for the subject; the value has a title, the
+# function of the bench whose instructions are counted, and the bench's arguments.
 SUBJECTS = {
     f"engine/{PROTOCOL}/64/NoiseEngine": ("Records of 64 B", RECORD, record_arguments(64, PROTOCOL)),
     f"engine/{PROTOCOL}/1024/NoiseEngine": (
@@ -34,13 +34,13 @@ SUBJECTS = {
 LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S*):(.*?) \[(.*)\]")
 ROWS_PER_TABLE = 12
 UNNAMED = "functions without a name"
-# The owner of a function, by a part of its file's name.
+# The owner of a function, by a part of the name of the object file that contains the function.
 OWNERS = {"libsodium": "libsodium", "libcrypto": "OpenSSL", "libssl": "OpenSSL",
           "libc.so": "the C library", "blesec-bench": "blesec"}
 
 
-def owner(image):
-    return next((name for part, name in OWNERS.items() if part in image), "other libraries")
+def owner(object_file):
+    return next((name for part, name in OWNERS.items() if part in object_file), "other libraries")
 
 
 def run(program, folder, name, function, arguments):

@@ -100,7 +100,7 @@ class Stream(threading.Thread):
     def __init__(self, source, target, mark, stream_ended):
         super().__init__(daemon=True)
         self.source, self.target, self.mark, self.stream_ended = source, target, mark, stream_ended
-        self.begun = False
+        self.begun = False  # whether the first mark has arrived
         self.trailer = None  # the bytes after the second mark; with them the stream is complete
         self.reader_gone = False  # whether the reader of `target` has closed it
         self.ended = False  # whether this thread has ended, with or without a trailer

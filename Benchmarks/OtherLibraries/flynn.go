@@ -1,4 +1,4 @@
-// Seals and opens with flynn/noise, for tools/report: reads lines with a message size and a number of
+// Seals and opens with flynn/noise, for tools/report. Reads lines with a message size and a number of
 // repetitions, and answers each line with the nanoseconds of processor time for one seal and one open.
 package main
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Seals and opens with PyPI's noiseprotocol, for tools/report: reads lines with a message size and a
+"""Seals and opens with PyPI's noiseprotocol, for tools/report. Reads lines with a message size and a
 number of repetitions, and answers each line with the nanoseconds of processor time for one seal and one
 open."""
 

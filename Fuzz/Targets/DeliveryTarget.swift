@@ -16,15 +16,18 @@ extension FuzzTarget {
             scene.settle()
         }
     } seeds: {
+        // Events of two endpoints whose programs send messages.
         let talk: [UInt8] = (0..<12).flatMap { index -> [UInt8] in
             [0, index, 1, 40, 3, 4, 2, 200, 3, 4, 2, 255, 3, 4, 5, 6, 7]
         }
+        // The hostile peer sends a `resume` record, or a `chunk` record.
         let resume: [UInt8] = [2, 0, 3, 1, 4, 1, 0, 0, 0, 0, 200, 100, 5, 5, 0, 5, 0]
         let chunk: [UInt8] = [2, 1, 1, 0, 20, 20]
         // Opens a stream, writes, reads, and ends it.
-        func streams(_ end: UInt8) -> [UInt8] {
-            [11, end, 0, 0, 11, end, 1, 0, 100, 12, 12, 12, 11, 1 - end, 7, 11, 1 - end, 2, 0, 50]
-                + [11, 1 - end, 1, 0, 90, 12, 12, 11, end, 2, 0, 200, 11, end, 3, 0, 12, 12]
+        func streams(_ side: UInt8) -> [UInt8] {
+            [11, side, 0, 0, 11, side, 1, 0, 100, 12, 12, 12, 11, 1 - side, 7]
+                + [11, 1 - side, 2, 0, 50, 11, 1 - side, 1, 0, 90, 12, 12]
+                + [11, side, 2, 0, 200, 11, side, 3, 0, 12, 12]
         }
         // The peer opens a stream, fills it and ends it, and answers the endpoint's own stream.
         let open: [UInt8] = [7, 0, 0, 7, 1, 0, 100, 6]
@@ -139,8 +142,8 @@ private struct DeliveryScene {
         sides[side].endpoint.confirm(through: sides[side].endpoint.takenCount)
     }
 
-    /// Checks that a program has read only what the other program has written, and the end only
-    /// after all of it.
+    /// Checks that a program has read only what the other program has written, and has reached the
+    /// end of a stream only after all of the stream's bytes.
     private func checkStreams(_ side: Int) {
         for use in sides[side].streams.uses.values {
             precondition(!use.isWrong, "a byte was read that differs from the written one")
@@ -166,7 +169,7 @@ private struct DeliveryScene {
         sides[side].endpoint.didCommit()
         while let event = sides[side].endpoint.nextEvent() {
             if event == .finished {
-                precondition(sides[1 - side].endpoint.hasPeerFinished, "finished, but not taken")
+                precondition(sides[1 - side].endpoint.hasReachedPeerEnd, "finished, but not taken")
                 continue
             }
             guard case .confirmed(let id) = event else {

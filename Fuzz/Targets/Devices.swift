@@ -9,6 +9,7 @@ internal import BLESecTLSEngine
 enum Devices {
     /// The time at which every target runs, in seconds since 1970.
     static let now: Int64 = 1_800_000_000
+    /// The validity of all certificates and revocation lists: a day before and a day after ``now``.
     static let validity = now - 86_400...now + 86_400
 
     /// A secret of `count` bytes, whose values count up from `first`.

@@ -6,9 +6,9 @@ internal import Glibc
 //     BLESEC_FUZZ_TARGET=NAME                        the target, a name of FuzzTarget.all
 //     BLESEC_FUZZ_SEEDS=FOLDER                       write the target's seeds to FOLDER, and end
 
-/// The target that the environment names. If it names none, or one that does not exist, the process
-/// prints the targets' names and exits.
-private let chosen: FuzzTarget = {
+/// The target that the environment names. If the environment names no target, or a target that does
+/// not exist, the process prints the targets' names and exits.
+private let chosenTarget: FuzzTarget = {
     let name = unsafe getenv("BLESEC_FUZZ_TARGET").map { unsafe String(cString: $0) } ?? ""
     guard let target = FuzzTarget.all.first(where: { $0.name == name }) else {
         for target in FuzzTarget.all { print(target.name) }
@@ -23,7 +23,7 @@ public func initialize(
     _ count: UnsafeMutablePointer<Int32>?,
     _ arguments: UnsafeMutablePointer<UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?>?
 ) -> Int32 {
-    let target = chosen
+    let target = chosenTarget
     if let folder = unsafe getenv("BLESEC_FUZZ_SEEDS").map({ unsafe String(cString: $0) }) {
         must { try target.writeSeeds(to: folder) }
         exit(0)
@@ -34,6 +34,6 @@ public func initialize(
 /// Called with every input.
 @_cdecl("LLVMFuzzerTestOneInput")
 public func testOneInput(_ bytes: UnsafePointer<UInt8>?, _ count: Int) -> Int32 {
-    chosen.run(unsafe Array(UnsafeBufferPointer(start: bytes, count: count)))
+    chosenTarget.run(unsafe Array(UnsafeBufferPointer(start: bytes, count: count)))
     return 0
 }

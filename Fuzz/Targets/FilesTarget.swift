@@ -80,6 +80,7 @@ extension FuzzTarget {
             precondition(must { try file.key(named: peer.name) } == peer.key)
             precondition(must { try file.contains(peer.key) })
         }
+        // Adds a peer whose name has characters that must be escaped, and reads the file again.
         let name = peers.first.map { $0.name + "'s #2\n" } ?? "new"
         let key = Devices.acceptor.fingerprint
         guard peers.allSatisfy({ $0.name != name }), name.utf8.count <= 255 else { return }
@@ -108,13 +109,13 @@ extension FuzzTarget {
 
     private static func readAddresses(_ path: String) {
         let file = LastAddressesFile(path)
-        let (seedPeer, notedPeer) = (Devices.dialer.fingerprint, Devices.acceptor.fingerprint)
-        guard (try? file.record("a b%\n", of: notedPeer)) != nil else { return }
-        precondition(must { try file.address(of: notedPeer) } == "a b%\n")
+        let (seedPeer, recordedPeer) = (Devices.dialer.fingerprint, Devices.acceptor.fingerprint)
+        guard (try? file.record("a b%\n", of: recordedPeer)) != nil else { return }
+        precondition(must { try file.address(of: recordedPeer) } == "a b%\n")
         let seedAddress = must { try file.address(of: seedPeer) }
-        let others = must { try file.addresses() }.filter { $0.key != notedPeer }
+        let others = must { try file.addresses() }.filter { $0.key != recordedPeer }
         precondition(others[seedPeer] == seedAddress)
-        precondition(must { try file.remove(notedPeer) })
+        precondition(must { try file.remove(recordedPeer) })
         precondition(must { try file.addresses() } == others)
     }
 

@@ -17,7 +17,7 @@ final class MachineScene {
     private var hasPeersDirectionEnded = false
     /// Whether everything that the victim received came from an honest machine, complete and in
     /// order.
-    private var isHonest = true
+    private var isInputHonest = true
     /// The messages that the peer's machine has accepted for sending.
     private var peerMessages: [[UInt8]] = []
     /// The number of messages that the victim's application has taken.
@@ -63,11 +63,11 @@ final class MachineScene {
         case 0: inject(script.piece())
         case 1: deliver(atMost: Int(script.byte()) << 4)
         case 2:
-            isHonest = false
+            isInputHonest = false
             wire = script.damage(wire)
         case 3: seal(script.byte(), script.piece())
         case 4: seal(0, Array(repeating: 7, count: Int(script.byte()) << 8 | 255))
-        case 5: peerSends(Array(repeating: 1, count: Int(script.byte()) << 3))
+        case 5: queuePeerMessage(Array(repeating: 1, count: Int(script.byte()) << 3))
         case 6: takeMessage()
         case 7: sendMessage(Array(repeating: 2, count: Int(script.byte()) << 4))
         case 8: advanceClock(Self.durations[script.number(below: Self.durations.count)])
@@ -97,7 +97,7 @@ final class MachineScene {
     // MARK: - The peer
 
     private func inject(_ bytes: [UInt8]) {
-        isHonest = isHonest && bytes.isEmpty
+        isInputHonest = isInputHonest && bytes.isEmpty
         append(bytes)
     }
 
@@ -106,7 +106,7 @@ final class MachineScene {
         guard let records = peer.stage?.records, case .established = records.engine.phase else {
             return
         }
-        isHonest = false
+        isInputHonest = false
         hasPeerSealed = true
         let head = peer.parameters.configuration.mode == .direct ? [] : [type]
         let length = records.engine.sealedLength(head.count + payload.count)
@@ -122,14 +122,14 @@ final class MachineScene {
         victim.stage?.records.receiving.records = Record.leastRekeyInterval + 1
     }
 
-    private func peerSends(_ message: [UInt8]) {
+    private func queuePeerMessage(_ message: [UInt8]) {
         guard peer.hasRoom, (try? peer.queue(message)) != nil else { return }
         peerMessages.append(message)
     }
 
     private func append(_ bytes: [UInt8]) {
         guard wire.count + bytes.count <= Self.maximumWireLength else {
-            isHonest = false
+            isInputHonest = false
             return
         }
         wire += bytes
@@ -198,11 +198,11 @@ final class MachineScene {
             victim.linkWasLost(now: now)
             deliver()
         }
-        let isHalf = options & 2 == 2 && victim.parameters.configuration.mode == .direct
+        let isHalfClose = options & 2 == 2 && victim.parameters.configuration.mode == .direct
         let error = options & 4 == 4 ? ChannelError(.link, "the link broke") : nil
         hasPeersDirectionEnded = true
-        if !isHalf { hasLinkEnded = true }
-        victim.linkEnded(isHalf ? nil : error, canSend: isHalf, now: now)
+        if !isHalfClose { hasLinkEnded = true }
+        victim.linkEnded(isHalfClose ? nil : error, canSend: isHalfClose, now: now)
     }
 
     // MARK: - The victim's side
@@ -216,7 +216,7 @@ final class MachineScene {
         guard let message = victim.popMessage() else { return }
         defer { victim.resumeReading(wasFull: wasFull, now: now) }
         victim.session?.didTakeMessage(now: now)
-        if isHonest, victim.parameters.configuration.mode == .negotiated {
+        if isInputHonest, victim.parameters.configuration.mode == .negotiated {
             precondition(
                 takenCount < peerMessages.count && message == peerMessages[takenCount],
                 "not the next message that the peer sent")
@@ -296,7 +296,7 @@ final class MachineScene {
             precondition(records.engine.phase == .failed, "keys outlive the channel")
         }
         precondition(victim.session?.outbox.isEmpty != false)
-        if isHonest, case .failed(let error) = outcome {
+        if isInputHonest, case .failed(let error) = outcome {
             let faults: [ChannelError.Code] = [
                 .protocolViolation, .authenticationFailed, .internal, .selfConnection,
             ]

@@ -24,6 +24,7 @@ extension FuzzTarget {
         let messages: [UInt8] = [0, 3, 1, 2, 3, 0, 0, 0, 2, 4, 5, 0, 1, 9]
         var seeds: [[UInt8]] = []
         for pattern in 0..<UInt8(HandshakePattern.all.count) {
+            // The choices of the cipher and of the hash.
             let suite: [UInt8] = [pattern & 1, pattern & 3]
             seeds.append([pattern, 0] + suite + messages + messages)
             seeds.append([pattern, 1, pattern % 3] + suite + messages + [1, 0, 0, 0])

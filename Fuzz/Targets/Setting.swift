@@ -68,8 +68,8 @@ struct Setting: Sendable {
             ])
         }
         if isNN || keyless == role.peer { trust = .anyone }
-        // A policy that asks names no keys, so patterns that need the peer's key beforehand cannot
-        // use it.
+        // A policy that asks names no keys. So it does not suit patterns that need the peer's key
+        // before the handshake.
         if policyAsks, !protocols.contains(where: { $0.contains("K") }) {
             trust = .asking { _ in .admit }
         }

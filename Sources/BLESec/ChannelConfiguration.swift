@@ -13,12 +13,12 @@ public struct ChannelConfiguration: Sendable {
         /// implementations. In this mode a side cannot detect that a Noise stream was truncated.
         ///
         /// A direct channel carries a stream of bytes, without the boundaries of messages:
-        /// ``SecureChannel/byteStream`` is the interface for it. A long message leaves in pieces,
-        /// and ``SecureChannel/receive()`` returns the next piece of the stream.
+        /// ``SecureChannel/byteStream`` is the interface for this stream. A long message is sent in
+        /// pieces, and ``SecureChannel/receive()`` returns the next piece of the stream.
         ///
         /// With some patterns, a peer is proven only by its first message after the handshake, and
-        /// there is no channel before that message (`docs/noise.md`, "Who speaks first in direct
-        /// mode").
+        /// there is no channel before that message has arrived (`docs/noise.md`, "Who speaks first
+        /// in direct mode").
         case direct
     }
 
@@ -36,7 +36,7 @@ public struct ChannelConfiguration: Sendable {
     /// The default protocol, which a phone can implement with its platform's own primitives.
     public static let defaultProtocol = "Noise_XX_25519_ChaChaPoly_SHA256"
 
-    /// This side's Noise identity; may be `nil` if no offered protocol needs one.
+    /// This side's Noise identity; may be `nil` if no offered protocol needs an identity.
     public var identity: IdentityKey?
     /// Decides which peers are accepted.
     public var trust: TrustPolicy
@@ -53,8 +53,9 @@ public struct ChannelConfiguration: Sendable {
     public var acknowledgement = Acknowledgement.automatic
     /// At most 255 bytes that must be the same on both sides; not secret. Negotiated mode only.
     public var context: [UInt8] = []
-    /// The Noise prologue in direct mode. It must not contain `blesec/1` at its beginning or after
-    /// its first two bytes: that is how the prologues of negotiated mode begin.
+    /// The Noise prologue in direct mode. It must not have `blesec/1` at its beginning or directly
+    /// after its first two bytes: a prologue of negotiated mode begins with a length of two bytes and
+    /// `blesec/1`.
     public var prologue: [UInt8] = []
     /// The keys for patterns with `psk`, 32 bytes each.
     public var presharedKeys: [PreSharedKey] = []
@@ -152,8 +153,8 @@ extension ChannelConfiguration {
             .map { "Noise_XXpsk3_" + $0.dropFirst(pattern.count) }
     }
 
-    /// The features that this side offers, in addition to the base of blesec/1: those that it
-    /// requires, and those that need no configuration.
+    /// The features that this side offers: those that it requires of the peer, and
+    /// ``ChannelFeatures/acknowledgesTaken``, which needs no configuration.
     var features: ChannelFeatures { requiredFeatures.union(.acknowledgesTaken) }
 
     /// The features that the peer has to offer too.
@@ -164,7 +165,7 @@ extension ChannelConfiguration {
         return features
     }
 
-    /// The policy that decides about a peer that uses `protocolName`.
+    /// The policy that decides about a peer when both sides use `protocolName`.
     func policy(for protocolName: String) -> TrustPolicy {
         guard protocolName == TLSContext.protocolName, var policy = certificateTrust else {
             return trust
@@ -183,6 +184,7 @@ extension ChannelConfiguration {
             ? tls?.identity.fingerprint : identity?.fingerprint
     }
 
+    /// Whether the peer claims one of this side's own keys.
     func isOwn(_ claimed: ClaimedIdentity) -> Bool {
         guard let key = claimed.fingerprint else { return false }
         return key == identity?.fingerprint || key == tls?.identity.fingerprint

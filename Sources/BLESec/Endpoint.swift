@@ -12,7 +12,7 @@ public struct Endpoint: Sendable, Hashable {
     enum Kind: Sendable, Hashable {
         case unix(UnixAddress)
         case device(L2CAPAddress)
-        /// A PSM to listen on; `nil` for a dynamic one.
+        /// A PSM to listen on; `nil` for a dynamic PSM.
         case anyDevice(PSM?)
         case gatt
     }
@@ -66,7 +66,7 @@ public struct Endpoint: Sendable, Hashable {
     /// The endpoint of a PSM on a device.
     public init(_ address: L2CAPAddress) { kind = .device(address) }
 
-    /// The endpoint of links that arrive over GATT. It cannot be parsed or dialed, because a dialer
+    /// The endpoint of links that arrive over GATT. This endpoint cannot be parsed or dialed: a dialer
     /// finds a listener over GATT by the service that the listener advertises.
     static let gatt = Endpoint(kind: .gatt)
     private init(kind: Kind) { self.kind = kind }

@@ -3,9 +3,9 @@ internal import BLESecNoiseEngine
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-// The calls of ``SecureEngine``, forwarded to the engine in use. They are not in Engine.swift, so
-// that they can reach the engine only through ``Engine/call(_:_:)`` and ``Engine/ask(_:_:)``. Both
-// take a closure for Noise, and then one for TLS.
+// The calls of ``SecureEngine``, forwarded to the engine in use. They are in a file of their own, so
+// that they can reach the engine only through ``Engine/call(_:_:)`` and ``Engine/ask(_:_:)``. Each of
+// these two functions takes a closure for Noise, and then a closure for TLS.
 extension Engine {
     @discardableResult
     mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {

@@ -5,8 +5,8 @@ extension LoopCondition {
     /// Suspends until `isTrue` returns true; calls `isTrue` first and at each `event`. Throws
     /// `cancelled` if the task is cancelled.
     ///
-    /// Another task may run before the caller continues. So the caller must check the condition
-    /// again if another task can make it untrue.
+    /// Another task may run after `isTrue` has returned true and before the caller continues. So if
+    /// another task can make `isTrue` return false again, the caller must call `isTrue` once more.
     func wait(
         for event: LoopEvent, number: UInt64 = 0, on actor: isolated (any Actor),
         until isTrue: () -> Bool

@@ -84,6 +84,7 @@ struct Observers<Value: Sendable>: ~Copyable {
         return Observation(stream: stream, state: state)
     }
 
+    /// Passes a value to each observer.
     mutating func tell(_ value: Value) {
         observers.removeAll { feed, state in
             switch feed.yield(value) {

@@ -52,8 +52,8 @@ struct OfferPlans: Sendable {
         return Engine(try NoiseEngine(plan, prologue: prologue))
     }
 
-    /// The plan of a fallback to `offer` after the first handshake message of the offer `attempt`;
-    /// `nil` if `attempt` cannot fall back to `offer`.
+    /// The plan of a fallback to `offer` after the first handshake message of the offer `attempt` was
+    /// sent; `nil` if a handshake of `attempt` cannot fall back to `offer`.
     func fallback(_ offer: String, from attempt: String) -> NoisePlan? {
         guard let plan = noise[offer], let attempted = try? ProtocolName(attempt) else {
             return nil

@@ -3,8 +3,8 @@ internal import BLESecLocking
 /// The unfinished dials of this process, by which a device detects that it has dialed itself.
 ///
 /// A device that both dials and listens could connect to itself, even through a relay. Its acceptor
-/// recognizes the first message of an unfinished dial by the same device, and treats this message
-/// as any other: whoever replays the message must not learn that dialer and listener are one
+/// recognizes the first message of an unfinished dial by the same device, but treats this message
+/// like any other: whoever replays the message must not learn that dialer and acceptor are one
 /// device. The acceptor notes its answer. The dialer recognizes the noted answer when it arrives:
 /// the answer has a new ephemeral key, so the dialer's peer is that acceptor.
 ///
@@ -99,7 +99,7 @@ package final class PendingDials: Sendable {
     /// received. The message may have come through a relay, or may be a replay.
     final class ReturnedDial {
         private let notes: Locked<Notes>
-        /// The first bytes of the acceptor's answer; nil until ``noteAnswer(_:)`` has noted one.
+        /// The first bytes of the acceptor's answer; nil until ``noteAnswer(_:)`` has noted an answer.
         private var answer: [UInt8]?
 
         fileprivate init(_ notes: Locked<Notes>) { self.notes = notes }
@@ -123,7 +123,8 @@ package final class PendingDials: Sendable {
             return notes.withLock { $0.received == answer }
         }
 
-        /// If the acceptor has not answered, notes that it closes the link, and returns true.
+        /// If the acceptor has not answered, notes that the acceptor closes the link, and returns
+        /// true. Otherwise returns false.
         func noteClosing() -> Bool {
             guard answer == nil else { return false }
             notes.withLock { $0.wasClosed = true }

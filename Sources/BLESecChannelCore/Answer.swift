@@ -11,7 +11,8 @@ package struct Answer: Sendable, Equatable {
         /// message begins a fallback to another offer. The fallback uses the dialer's ephemeral key
         /// from the early message.
         case fallback = 1
-        /// Another offer is accepted; the dialer begins it with a fresh ephemeral key.
+        /// Another offer is accepted; the dialer begins a handshake for this offer, with a new
+        /// ephemeral key.
         case `switch` = 2
         /// The acceptor accepts none of the offers.
         case refused = 3
@@ -20,11 +21,12 @@ package struct Answer: Sendable, Equatable {
     }
 
     package let status: Status
-    /// The index of the accepted offer in the hello, from 0. It is 0 for `accept`, `refused` and
+    /// The index of the accepted offer in the hello, from 0. The index is 0 for `accept`, `refused` and
     /// `busy`, and at least 1 for `fallback` and `switch`.
     package let index: Int
     /// The extensions in the order in which they are sent.
     package let extensions: [HelloExtension]
+    /// All bytes of the answer, including the magic and the length.
     package let encoded: [UInt8]
 
     /// Makes an answer; an index that the status does not allow is a programming error.
@@ -61,6 +63,7 @@ package struct Answer: Sendable, Equatable {
         encoded = bytes.array(in: 0..<body.upperBound)
     }
 
+    /// Whether an answer to `offerCount` offers may have this status with this index.
     private static func allows(_ status: Status, index: Int, offerCount: Int) -> Bool {
         switch status {
         case .accept, .refused, .busy: index == 0

@@ -4,7 +4,7 @@ package enum Base64 {
     private static let alphabet = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
 
-    /// Encodes `bytes`, with `=` at the end when `padded`.
+    /// Encodes `bytes`; if `padded`, adds `=` signs up to a multiple of four characters.
     package static func encode(_ bytes: [UInt8], padded: Bool) -> String {
         var text: [UInt8] = []
         for start in stride(from: 0, to: bytes.count, by: 3) {
@@ -41,6 +41,7 @@ package enum Base64 {
                 bits &= (1 << UInt32(bitCount)) - 1
             }
         }
+        // The bits after the last whole byte are unused, and must be zero.
         return bits == 0 ? bytes : nil
     }
 }

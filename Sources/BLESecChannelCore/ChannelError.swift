@@ -1,6 +1,6 @@
 /// The error of a channel: ``code`` is for programs, ``reason`` for people.
 ///
-/// Errors are equal when their codes are. `reason` contains no secret and is never sent to the
+/// Errors are equal if their codes are equal. `reason` contains no secret and is never sent to the
 /// peer. SECURITY.md, "What a failure shows", lists which failures the peer can distinguish.
 public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The kind of error, for programs. New codes may be added: a `switch` needs a `default`.
@@ -8,7 +8,7 @@ public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible 
         /// The code's stable name, as it appears in JSON reports.
         public var rawValue: String
 
-        /// Makes a code, for a custom engine or link.
+        /// Makes a code, for example for the errors of an app's own trust store.
         public init(rawValue: String) { self.rawValue = rawValue }
     }
 
@@ -46,14 +46,14 @@ public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible 
         self.underlying = underlying
     }
 
-    /// The same error, with the phase filled in if it was unknown.
+    /// A copy of this error. If the error has no phase, the copy has `phase`.
     public func during(_ phase: ChannelPhase) -> ChannelError {
         var error = self
         if error.phase == nil { error.phase = phase }
         return error
     }
 
-    /// Equal when the codes are.
+    /// Equal if the codes are equal.
     public static func == (left: ChannelError, right: ChannelError) -> Bool {
         left.code == right.code
     }
@@ -81,8 +81,8 @@ extension ChannelError.Code {
     public static let addressInUse = Self(rawValue: "address-in-use")
     /// The peer refused and gave no reason.
     public static let refused = Self(rawValue: "refused")
-    /// The peer, or this side's listener, has too many channels or handshakes; or a file is being
-    /// received already.
+    /// The peer, or this side's listener, has too many channels or handshakes. Or, when files are
+    /// sent: the same offer is being received already, or is in use there.
     public static let busy = Self(rawValue: "busy")
     /// The two sides share no protocol.
     public static let noCommonProtocol = Self(rawValue: "no-common-protocol")
@@ -118,8 +118,8 @@ extension ChannelError.Code {
     public static let streamReset = Self(rawValue: "stream-reset")
     /// A stream ended because one side has begun a new connection, for example after a restart. A
     /// stream outlives links, but not the connection. A whole connection ends with this code if the
-    /// peer sends more after it has said that it sends nothing more. That happens when the peer has
-    /// lost its state, or uses an older copy of the state.
+    /// peer says that it sends nothing more, and then sends more. That happens when the peer has lost
+    /// its state, or uses an older copy of the state.
     public static let sessionLost = Self(rawValue: "session-lost")
     /// There is too little space for a file, or the receiver's quota does not allow it.
     public static let noSpace = Self(rawValue: "no-space")

@@ -20,6 +20,7 @@ package struct ChannelFeatures: OptionSet, Sendable, Hashable {
     package static let pairing = Self(rawValue: 1 << 2)
     /// All features that this implementation knows.
     package static let known: Self = [.acknowledgesTaken, .delivery, .pairing]
+    /// The ``HelloExtension/type`` of the extension that has the features.
     static let extensionType: UInt8 = 1
 
     /// The known features among a frame's extensions; none if the extension is missing.
@@ -28,7 +29,7 @@ package struct ChannelFeatures: OptionSet, Sendable, Hashable {
         self = Self(rawValue: value.first ?? 0).intersection(.known)
     }
 
-    /// The extension for these features; none if there are no features.
+    /// The extension for these features; an empty array if there are no features.
     package var extensions: [HelloExtension] {
         isEmpty ? [] : [HelloExtension(type: Self.extensionType, value: [rawValue])]
     }

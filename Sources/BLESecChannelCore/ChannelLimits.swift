@@ -4,9 +4,10 @@ public struct ChannelLimits: Sendable {
     public var maximumMessageLength = 16 << 20
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
-    /// How many bytes more than ``readAhead`` may wait while this side waits for an
-    /// acknowledgement, because messages of the peer may arrive before it; 1 MiB. Once the link is
-    /// lost, twice as many may wait, with or without such a wait.
+    /// How many bytes in addition to ``readAhead`` may wait for the program while this side waits
+    /// for an acknowledgement; 1 MiB. The peer's messages may arrive before the acknowledgement.
+    /// Once the link is lost, twice as many additional bytes may wait, whether or not this side
+    /// waits for an acknowledgement.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
@@ -52,14 +53,14 @@ public struct ChannelTimeouts: Sendable {
     /// In direct mode, from the end of the handshake to the peer's first transport message, if that
     /// message proves the peer's key; 60 seconds.
     public var proof: Duration = .seconds(60)
-    /// The peer counts as dead when, for this time, no byte has arrived, and the link has not taken
-    /// bytes after it was full; 60 seconds. A ping is sent when nothing has arrived for half of
-    /// this time. Negotiated mode only: in direct mode silence is no error.
+    /// After this time without a sign of life, the peer counts as dead; 60 seconds. A sign of life
+    /// is a byte that arrives, or a full link that takes bytes again. A ping is sent when nothing
+    /// has arrived for half of this time. Negotiated mode only: in direct mode silence is no error.
     public var idle: Duration = .seconds(60)
     /// From a record's first byte to its last; 30 seconds.
     public var record: Duration = .seconds(30)
     /// From one part of a message to the next, while this side reads; 60 seconds. Negotiated mode
-    /// only: in direct mode silence between the pieces of a message is no error.
+    /// only: in direct mode silence between the parts of a message is no error.
     public var message: Duration = .seconds(60)
     /// For the peer to acknowledge a message for which `SecureChannel.deliver` waits; 60 seconds.
     public var delivery: Duration = .seconds(60)
@@ -67,7 +68,7 @@ public struct ChannelTimeouts: Sendable {
     /// sides have acknowledged everything; 10 seconds. In direct mode, when both sides have ended,
     /// with or without `close()`, the link also has this time to pass on what it has taken.
     public var close: Duration = .seconds(10)
-    /// The age at which a session ends, so that a new one must be made; 24 hours. In negotiated
+    /// The age at which a session ends, so that a new session must be made; 24 hours. In negotiated
     /// mode this side then sends its end with the reason `expired`. In direct mode, which has no
     /// reasons, the channel fails with `timedOut`, and no end is sent.
     public var session: Duration = .seconds(24 * 60 * 60)

@@ -1,7 +1,7 @@
 internal import BLESecLocking
 
-/// Keys that are refused whatever the policy decides. When a list with a new key
-/// replaces the old one, the live channels of that key end.
+/// Keys that are refused whatever the policy decides. When ``replace(with:)`` adds a key, the live
+/// channels with the peer that has this key end.
 public final class DenyList: Sendable {
     private struct State: Sendable {
         var keys: Set<Fingerprint>
@@ -17,7 +17,7 @@ public final class DenyList: Sendable {
     /// Whether `key` is refused.
     public func contains(_ key: Fingerprint) -> Bool { state.withLock { $0.keys.contains(key) } }
 
-    /// Replaces the keys, and makes every live channel check the list again.
+    /// Replaces the keys. Every live channel whose policy has this list then checks its peer again.
     public func replace(with keys: some Sequence<Fingerprint>) {
         let fresh = Set(keys)
         let observers = state.withLock { state in
@@ -27,6 +27,8 @@ public final class DenyList: Sendable {
         for observer in observers { observer(self) }
     }
 
+    /// Calls `observer` after each ``replace(with:)``, until ``stopObserving(_:)`` gets the returned
+    /// token.
     package func observe(_ observer: @escaping @Sendable (DenyList) -> Void) -> UInt64 {
         state.withLock { state in
             defer { state.nextToken += 1 }

@@ -15,6 +15,7 @@ package struct Hello: Sendable, Equatable {
     package let offers: [String]
     /// The extensions in the order in which they are sent.
     package let extensions: [HelloExtension]
+    /// All bytes of the hello, including the magic and the length.
     package let encoded: [UInt8]
 
     /// Makes a hello; throws `configuration` if the offers are invalid or too long.
@@ -47,7 +48,7 @@ package struct Hello: Sendable, Equatable {
         encoded = Self.magic + [UInt8(body.count >> 8), UInt8(body.count & 0xFF)] + body
     }
 
-    /// Reads a hello at the start of `bytes`, or returns `nil` while it is incomplete.
+    /// Reads a hello at the start of `bytes`, or returns `nil` while the hello is incomplete.
     ///
     /// A wrong byte of the magic is refused as soon as it arrives, so that a peer in another mode
     /// does not keep a half-open handshake until its deadline.
@@ -59,23 +60,24 @@ package struct Hello: Sendable, Equatable {
         }
         var offers: [String] = []
         for _ in 0..<count {
-            guard let length = reader.byte(), length > 0, let name = reader.bytes(Int(length))
+            guard let length = reader.byte(), length > 0, let nameBytes = reader.bytes(Int(length))
             else {
                 throw NegotiationFrame.malformed("hello", "a protocol name is empty or cut off")
             }
-            guard name.allSatisfy(Self.isNameByte) else {
+            guard nameBytes.allSatisfy(Self.isNameByte) else {
                 throw NegotiationFrame.malformed("hello", "a protocol name is not printable ASCII")
             }
-            let text = String(decoding: name, as: UTF8.self)
-            guard !offers.contains(text) else {
+            let name = String(decoding: nameBytes, as: UTF8.self)
+            guard !offers.contains(name) else {
                 throw NegotiationFrame.malformed("hello", "a protocol is offered twice")
             }
-            offers.append(text)
+            offers.append(name)
         }
         extensions = try HelloExtension.decode(&reader, in: "hello")
         self.offers = offers
         encoded = bytes.array(in: 0..<body.upperBound)
     }
 
+    /// Whether a protocol name may contain the byte: a visible ASCII character.
     static func isNameByte(_ byte: UInt8) -> Bool { (0x21...0x7E).contains(byte) }
 }

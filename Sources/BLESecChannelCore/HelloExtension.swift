@@ -22,7 +22,7 @@ package struct HelloExtension: Sendable, Hashable {
         }
     }
 
-    /// Reads the rest of `reader`. A repeated type is an error: no canonical encoding has one.
+    /// Reads the rest of `reader`. A repeated type is an error: no canonical encoding repeats a type.
     static func decode(
         _ reader: inout ByteReader, in frameName: String
     ) throws(ChannelError) -> [HelloExtension] {

@@ -3,7 +3,8 @@ enum NegotiationFrame {
     /// The number of bytes before the body: the magic and the length.
     static let headerLength = 6
 
-    /// The range of the body in `bytes`, or `nil` while it is incomplete.
+    /// The range of the body in `bytes`, or `nil` while the frame is incomplete. `name` says in errors
+    /// which frame this is.
     static func body(
         of bytes: Span<UInt8>, named name: String
     ) throws(ChannelError) -> Range<Int>? {

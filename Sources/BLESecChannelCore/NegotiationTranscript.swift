@@ -24,7 +24,7 @@ package struct NegotiationTranscript: Sendable {
         }
     }
 
-    /// The 32 bytes of payload in the record `ready` that the side with `role` sends.
+    /// The payload of the record `ready` that the side with `role` sends: 32 bytes.
     package func ready(from role: ChannelRole) -> [UInt8] {
         sha256([role.rawValue], Self.encode([hello, early, answer, context]))
     }

@@ -45,7 +45,7 @@ public struct PeerKey: Sendable, Hashable {
 
     /// Makes an expected key from its raw public key.
     ///
-    /// - Throws: `badKey` when the length is not the curve's, when the bytes are not the canonical
+    /// - Throws: `badKey` when the key does not have the curve's length, when the bytes are not the canonical
     ///   encoding of a point, or when the point is of low order. A point of low order times any
     ///   private key is all zeros.
     public init(publicKey: [UInt8], curve: Curve = .x25519) throws(ChannelError) {

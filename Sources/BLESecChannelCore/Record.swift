@@ -22,7 +22,8 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
     package static let ready = Self(rawValue: 0x06)
     /// The sender refuses its peer; the payload is 32 bytes, the first a ``RejectCode``.
     package static let reject = Self(rawValue: 0x07)
-    /// The number of messages that the sender has acknowledged so far, as a u64.
+    /// The payload is a u64: how many of its peer's messages the sender of this record has
+    /// acknowledged so far.
     package static let ack = Self(rawValue: 0x08)
     /// A step of pairing; the payload is a byte of ``PairingStep`` and what belongs to it.
     package static let pair = Self(rawValue: 0x17)
@@ -37,9 +38,9 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
 package enum Record {
     /// The largest payload of one Noise record: 65,535 less the 16-byte tag and the 1-byte type.
     package static let maximumPayload = 65_518
-    /// The payload length in bytes of a bulk record, which is one of many that carry a long
-    /// message. At this length, 19 bytes of overhead hardly matter, and an acknowledgement does not
-    /// wait long behind a bulk record.
+    /// The payload length in bytes of a bulk record: one of the many records that carry a long
+    /// message. At this length, the overhead of a record hardly matters (with Noise 19 bytes: length
+    /// 2, type 1, tag 16), and an acknowledgement does not wait long behind a bulk record.
     package static let bulkPayload = 16_384
     /// The smallest payload of a bulk record in bytes, for a link with a tiny MTU.
     package static let leastBulkPayload = 512
@@ -59,7 +60,7 @@ package enum Record {
 public struct EndReason: RawRepresentable, Hashable, Sendable {
     /// The byte.
     public let rawValue: UInt8
-    /// Makes a reason of any byte; unknown ones mean ``done``.
+    /// Makes a reason of any byte; an unknown reason means ``done``.
     public init(rawValue: UInt8) { self.rawValue = rawValue }
 
     /// Everything has been sent.

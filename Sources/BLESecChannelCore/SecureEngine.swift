@@ -16,13 +16,13 @@ package enum EnginePhase: Sendable, Equatable {
     case failed
 }
 
-/// How the channel can tell a peer that it is refused.
+/// How a refused peer learns of the refusal.
 package enum Refusal: Sendable, Equatable {
     /// The handshake continues to its end, and a `reject` record follows.
     case byRecord
     /// The engine is now ``EnginePhase/failing(_:)``, and its last handshake bytes tell the peer.
     case byHandshake
-    /// Nothing more may be sent: it would reveal this side's identity to an unauthenticated peer.
+    /// Not at all: whatever this side sent would reveal its identity to an unauthenticated peer.
     case silent
 }
 
@@ -42,14 +42,15 @@ package struct OpenedRecord: Sendable {
 
 /// A handshake and the record protection that results from it, without I/O.
 ///
-/// An engine takes and returns bytes; it has no socket, clock or task. One caller at a time uses
-/// it. Once a mutating call throws, the engine must not be used again: its owner drops it, and the
+/// An engine takes and returns bytes; it has no socket, clock or task. Only one caller at a time may
+/// use an engine. Once a mutating call throws, the engine must not be used again: its owner drops it, and the
 /// engine's `deinit` wipes the keys. Sealing and opening allocate nothing, except in the underlying
 /// library.
 package protocol SecureEngine: ~Copyable {
     /// The engine's phase.
     var phase: EnginePhase { get }
-    /// Whether a u16 length precedes each handshake message, which is therefore received whole.
+    /// Whether a u16 length precedes each handshake message on the link. The channel adds and
+    /// removes these lengths, so the engine gets whole messages.
     var framesHandshake: Bool { get }
 
     /// Takes handshake bytes from the peer and returns how many were consumed. If
@@ -58,13 +59,14 @@ package protocol SecureEngine: ~Copyable {
     @discardableResult
     mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int
 
-    /// The next handshake bytes to send, without a length; `nil` when the peer has to send.
+    /// The next handshake bytes to send, without a length; `nil` if this side has none to send now.
     mutating func nextHandshake() throws(ChannelError) -> [UInt8]?
 
     /// Continues a handshake that is `awaitingTrustDecision`.
     mutating func admit() throws(ChannelError)
 
-    /// Refuses the peer of a handshake that is `awaitingTrustDecision`; returns how to inform it.
+    /// Refuses the peer of a handshake that is `awaitingTrustDecision`; returns how the peer learns
+    /// of the refusal.
     mutating func refuse() -> Refusal
 
     /// Whether the engine itself announces a change of key, so that no `rekey` record is sent.
@@ -91,7 +93,8 @@ package protocol SecureEngine: ~Copyable {
         _ head: Span<UInt8>, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError)
 
-    /// Opens the record at the start of `buffer` in place, or returns `nil` while it is incomplete.
+    /// Opens the record at the start of `buffer` in place, or returns `nil` while the record is
+    /// incomplete.
     ///
     /// The buffer must begin with the bytes that the last call did not consume, unchanged.
     mutating func open(_ buffer: inout MutableSpan<UInt8>) throws(ChannelError) -> OpenedRecord?

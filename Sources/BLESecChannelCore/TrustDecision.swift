@@ -1,10 +1,11 @@
 extension TrustPolicy {
-    /// What the policy answers without waiting: a decision, or a question that leads to one.
+    /// What the policy answers without waiting: a decision, or a question that leads to a decision.
     package enum FirstAnswer: Sendable {
         case admit
         case refuse(String)
         case ask(Evaluation)
-        /// A question to a store, which may block: call it on a thread where no other work waits.
+        /// A question to a store or a file. The call may block, so make it on a thread where no
+        /// other work waits.
         case lookUp(@Sendable () -> Verdict)
     }
 
@@ -63,8 +64,8 @@ extension TrustPolicy {
             guard let key = fingerprint else { return Self.provesNothing }
             return Self.lookUp { () throws(ChannelError) in
                 if try store.contains(key) { return .admit }
-                // The window has a limited number of places. A key that got one keeps it, even if
-                // the store then failed to store the key.
+                // The window has a limited number of places. A key that got a place keeps the place,
+                // even if the store then failed to store the key.
                 return window?.mayEnrol(key) == true
                     ? .admit : .refuse("\(key) is not enrolled, and no pairing window is open")
             }

@@ -33,7 +33,7 @@ public struct TrustPolicy: Sendable {
     }
 
     package let rule: Rule
-    /// What has to hold for a peer that the rule admits; nil if nothing has to.
+    /// Decides about a peer that the rule has admitted; nil if the rule alone decides.
     private(set) var condition: Condition?
     /// Keys that are refused whatever the rule decides.
     public var denied: DenyList?
@@ -104,11 +104,11 @@ public struct TrustPolicy: Sendable {
     /// person sets ``ChannelTimeouts/ready`` and ``ChannelTimeouts/handshake`` higher on the peer.
     ///
     /// If the peer does not wait until the call returns, the task of the call is cancelled, and the
-    /// call should end. Until it ends, it counts towards the listener's limit of decisions. While
-    /// this limit is reached, other peers are turned away. Peers that have proven
-    /// nothing can use up the limit, so use another policy where no person is asked.
+    /// call should end. Until the call ends, it counts towards the listener's limit of decisions.
+    /// While this limit is reached, other peers are turned away. Peers that have proven nothing can
+    /// use up the limit, so use another policy where no person is asked.
     ///
-    /// An admitted claim is not a proof: the channel opens only after the peer has proven it.
+    /// An admitted identity is only claimed: the channel opens only after the peer has proven it.
     public static func asking(_ evaluate: @escaping Evaluation) -> TrustPolicy {
         TrustPolicy(rule: .asking(evaluate))
     }
@@ -120,8 +120,8 @@ public struct TrustPolicy: Sendable {
         return policy
     }
 
-    /// The same policy with one more condition: it accepts a peer only if `condition` admits the
-    /// peer too. The condition is checked in each handshake, after the rule and earlier conditions
+    /// The same policy with one more condition: the new policy accepts a peer only if `condition`
+    /// admits the peer too. The condition is checked in each handshake, after the rule and earlier conditions
     /// have admitted the peer.
     package func requiring(_ condition: @escaping Condition) -> TrustPolicy {
         var policy = self
@@ -139,7 +139,7 @@ public struct TrustPolicy: Sendable {
     private init(rule: Rule) { self.rule = rule }
 
     /// The reason why the policy can never admit a peer, if there is one. Such a policy is an error
-    /// of the application; without this check it would look like a fault of the peers.
+    /// of the application. Without this check, its refusals would look like faults of the peers.
     package var contradiction: String? {
         switch rule {
         case .pinned(let keys) where keys.isEmpty:

@@ -8,8 +8,8 @@ public protocol TrustStore: Sendable {
     /// The key bound to `name`, or `nil` when the name is free.
     func key(named name: String) throws(ChannelError) -> Fingerprint?
 
-    /// Binds `name` to `key`. Does nothing if they are bound already. Throws `untrusted` if `name`
-    /// is bound to another key. To change a binding, a person has to remove it first.
+    /// Binds `name` to `key`. Does nothing if `name` is bound to `key` already. Throws `untrusted` if
+    /// `name` is bound to another key. To change a binding, a person has to remove it first.
     func bind(_ name: String, to key: Fingerprint) throws(ChannelError)
 
     /// Whether any name is bound to `key`.
@@ -21,7 +21,7 @@ public protocol TrustStore: Sendable {
     /// three throw `configuration`.
     func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer?
 
-    /// Keeps a pairing that is not complete, in place of an earlier one with the same key. The
+    /// Keeps a pairing that is not complete, in place of an earlier pairing with the same key. The
     /// entry is on stable storage when the call returns.
     func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError)
 

@@ -6,10 +6,11 @@ internal import BLESecLocking
 public final class DenyListFile: Sendable {
     /// The path of the file.
     public let path: String
-    /// The list for a trust policy. Only ``refresh()`` is to change its content.
+    /// The list for a trust policy. Only ``refresh()`` may change its content.
     public let list: DenyList
-    /// What was read last. ``refresh()`` holds the lock until it has set the list: if several calls
-    /// run at the same time, the call that reads the file last then also sets the list last.
+    /// The content of the file when it was last read. ``refresh()`` holds the lock from before it
+    /// reads the file until it has set ``list``. So of two simultaneous calls, the call that has
+    /// read older content cannot set the list last.
     private let content: Locked<Content>
 
     private struct Content: Sendable {

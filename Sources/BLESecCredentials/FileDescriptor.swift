@@ -4,8 +4,9 @@ internal import Glibc
 
 /// An open file, closed when the value ends.
 struct FileDescriptor: ~Copyable {
-    /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. It opens a file even
-    /// without permission to read it. With `O_NOFOLLOW`, it opens a symbolic link itself.
+    /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. With this flag, a file can
+    /// be opened without permission to read it. With `O_NOFOLLOW` as well, a symbolic link is itself
+    /// opened, and not its target.
     static let pathFlag: Int32 = 0o1000_0000
 
     let number: Int32
@@ -31,8 +32,8 @@ struct FileDescriptor: ~Copyable {
 
     var status: stat { Self.status(of: number) }
 
-    /// The status of an open file. If the system does not give it, the status is that of a regular
-    /// file that everyone may write and that belongs to nobody, so that no check accepts the file.
+    /// The status of an open file. If the system call fails, the status is that of a regular file
+    /// that everyone may write and that belongs to nobody, so that no check accepts the file.
     static func status(of number: Int32) -> stat {
         var status = stat()
         guard unsafe fstat(number, &status) != 0 else { return status }
@@ -65,15 +66,17 @@ struct FileDescriptor: ~Copyable {
 
     /// Reads at most `limit` bytes; nil on an error, which is in `errno`.
     func readAll(atMost limit: Int) -> [UInt8]? {
-        var isRead = false
+        var hasSucceeded = false
         let bytes = unsafe [UInt8](unsafeUninitializedCapacity: limit) { buffer, count in
             let got = unsafe fill(UnsafeMutableBufferPointer(rebasing: buffer[..<limit]))
-            isRead = got != nil
+            hasSucceeded = got != nil
             count = got ?? 0
         }
-        return isRead ? bytes : nil
+        return hasSucceeded ? bytes : nil
     }
 
+    /// Reads until `buffer` is full or the file ends, and returns the number of bytes read; nil on
+    /// an error, which is in `errno`.
     private func fill(_ buffer: UnsafeMutableBufferPointer<UInt8>) -> Int? {
         var count = 0
         while count < buffer.count, let base = buffer.baseAddress {

@@ -3,9 +3,10 @@ internal import Glibc
 
 /// The exclusive right to replace a file, among threads and processes.
 struct FileLock: ~Copyable {
-    /// The most attempts to lock the file, and the wait in microseconds after an attempt that finds
-    /// it locked: two seconds in all. Each holder of the lock only reads and writes small files.
+    /// The most attempts to lock the file. With ``retryDelay`` after each attempt, all take two
+    /// seconds. This is long enough, since each holder of the lock only reads and writes small files.
     private static let maximumAttempts = 200
+    /// The wait after an attempt that finds the file locked, in microseconds.
     private static let retryDelay: UInt32 = 10_000
 
     /// The path of the file, without symbolic links.
@@ -33,7 +34,7 @@ struct FileLock: ~Copyable {
                 usleep(Self.retryDelay)
                 continue
             }
-            // If the previous holder has replaced the file, this lock is on the old one: try again.
+            // If the previous holder has replaced the file, this lock is on the old file: try again.
             let locked = ListFile.FileVersion(file.status)
             if let present = ListFile.version(of: file.path), present.inode == locked.inode,
                 present.device == locked.device

@@ -47,7 +47,7 @@ public enum IdentityFile {
 
     /// Reads the identity in a file; if there is no file, makes an X25519 identity and writes it.
     ///
-    /// If two programs do this at the same time, one writes the file, and both get its identity.
+    /// If two programs do this at the same time, one writes the file, and both get the identity in it.
     ///
     /// - Throws: what ``load(_:passphrase:)`` and ``create(_:holding:passphrase:)`` throw.
     public static func loadOrCreate(
@@ -63,8 +63,9 @@ public enum IdentityFile {
             try create(path, holding: identity, passphrase: passphrase)
             return identity
         } catch {
-            // The file exists: another program has just made it, or ``load(_:passphrase:)`` could
-            // not read it and throws again.
+            // The file exists by now. If another program has made it since the first `load`, this
+            // `load` returns its identity. If the first `load` could not read an existing file, this
+            // `load` throws again.
             guard error.code == .cannotCreate, error.underlying == .errno(EEXIST) else {
                 throw error
             }
@@ -89,7 +90,7 @@ public enum IdentityFile {
     }
 
     /// Makes the missing directories above a new identity's file, with mode 0700, if the nearest
-    /// existing one belongs to this user. Refuses a directory in which ``load(_:passphrase:)``
+    /// existing directory belongs to this user. Refuses a directory in which ``load(_:passphrase:)``
     /// would refuse the file, and a path that can only name a directory.
     ///
     /// - Throws: `cannotCreate`; `badKey` as ``load(_:passphrase:)`` does.
@@ -100,7 +101,7 @@ public enum IdentityFile {
                 "\(path) is the path of a folder, and not of a file: add a name for the file")
         }
         try NewFile.makeDirectories(above: path)
-        try TrustedFile.requireDirectory(of: path)
+        try TrustedFile.requireTrustedDirectory(of: path)
     }
 
     /// The PEM form of a PrivateKeyInfo for the file at `path`, encrypted if there is a passphrase.

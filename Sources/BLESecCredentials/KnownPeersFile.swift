@@ -28,7 +28,8 @@ public final class KnownPeersFile: TrustStore {
     /// The longest name in bytes of UTF-8.
     public static let maximumNameLength = PeerName.maximumLength
 
-    /// What the file contains. `version` is nil if there is no file, or if it has to be read again.
+    /// What the file contains. `version` is nil if there is no file, or if the file has to be
+    /// read again.
     private struct Content: Sendable {
         var version: ListFile.FileVersion?
         var peers: [Peer] = []
@@ -48,7 +49,7 @@ public final class KnownPeersFile: TrustStore {
         pending = PendingPeersFile(path + ".pending")
     }
 
-    /// All peers in the file, in its order.
+    /// All peers in the file, in the order of its lines.
     public func peers() throws(ChannelError) -> [Peer] { try current().peers }
 
     /// The key bound to the name.
@@ -68,7 +69,7 @@ public final class KnownPeersFile: TrustStore {
     ///
     /// - Throws: `configuration` for a name that is empty or longer than ``maximumNameLength``;
     ///   `limitExceeded` when the file would grow beyond 1 MiB; `cannotCreate`; `timedOut` when
-    ///   the file stays locked; the errors of reading it.
+    ///   the file stays locked; the errors of reading the file.
     public func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
         try Self.check(name)
         _ = try change { text, content throws(ChannelError) in
@@ -96,7 +97,7 @@ public final class KnownPeersFile: TrustStore {
     /// Removes a name as ``remove(_:)`` does; false when nothing was removed. If `key` is not nil,
     /// and the name is bound to another key, nothing is removed.
     package func remove(_ name: String, boundTo key: Fingerprint?) throws(ChannelError) -> Bool {
-        // Checked without the lock first, since to take the lock would create the file.
+        // Checked without the lock first, because taking the lock would create a missing file.
         if try current().keys[name] == nil {
             let pendingPeers = try pending.peers()
             guard pendingPeers.contains(where: { $0.name == name }) else { return false }
@@ -106,7 +107,7 @@ public final class KnownPeersFile: TrustStore {
             let bound = content.keys[name]
             if let key, let bound, key != bound { return false }
             // A pairing that is not complete could bind the name again when the peers next connect.
-            // It may be a pairing with another key, which was begun before the name was bound.
+            // Such a pairing may be with another key, if it was begun before the name was bound.
             isPending = try pending.forget { $0.name == name }
             guard bound != nil else { return false }
             let numbers = content.peers.filter { $0.name == name }.map(\.line)
@@ -119,8 +120,9 @@ public final class KnownPeersFile: TrustStore {
     }
 
     /// Gives all lines of a name another name, in one step; false when there is no such line. The
-    /// rest of each line stays as it is, with its comment. If the new name is bound to the same key
-    /// already, the lines of the new name stay too.
+    /// rest of each line, with its comment, stays as it is. If the new name is bound to the same key
+    /// already, the lines of the new name stay too. Pairings under the old name that are not
+    /// complete are removed.
     ///
     /// - Throws: `configuration` for a new name that is empty or longer than
     ///   ``maximumNameLength``; `untrusted` when the new name is bound to another key;
@@ -128,7 +130,7 @@ public final class KnownPeersFile: TrustStore {
     ///   file stays locked; the errors of reading the file.
     public func rename(_ name: String, to newName: String) throws(ChannelError) -> Bool {
         try Self.check(newName)
-        // Checked without the lock first, since to take the lock would create the file.
+        // Checked without the lock first, because taking the lock would create a missing file.
         guard try current().keys[name] != nil else { return false }
         let isRenamed = try change { text, content throws(ChannelError) in
             guard let key = content.keys[name] else { return false }
@@ -148,7 +150,7 @@ public final class KnownPeersFile: TrustStore {
             }
             text = ListFile.text(of: lines)
             try requireRoom(for: text)
-            // A file of pairings that cannot be read stops the command before the name changes.
+            // If the file of pairings cannot be read, this throws before the name changes.
             if newName != name { _ = try pending.peers() }
             return true
         }

@@ -39,10 +39,10 @@ package final class LastAddressesFile: Sendable {
         if let listing = try ListFile(path) { _ = try parse(listing) }
     }
 
-    /// Records the address at which the peer was reached, and replaces an earlier one.
+    /// Records the address at which the peer was reached, in place of an earlier address.
     ///
     /// - Throws: `configuration` for an address that is empty or too long; `cannotCreate`;
-    ///   `timedOut` when the file stays locked; the errors of reading it.
+    ///   `timedOut` when the file stays locked; the errors of reading the file.
     package func record(_ address: String, of key: Fingerprint) throws(ChannelError) {
         guard (1...Self.maximumAddressLength).contains(address.utf8.count) else {
             throw ChannelError(
@@ -59,7 +59,8 @@ package final class LastAddressesFile: Sendable {
 
     /// Removes the peer's address; false when there is none.
     ///
-    /// - Throws: `cannotCreate`; `timedOut` when the file stays locked; the errors of reading it.
+    /// - Throws: `cannotCreate`; `timedOut` when the file stays locked; the errors of reading the
+    ///   file.
     package func remove(_ key: Fingerprint) throws(ChannelError) -> Bool {
         // Checked without the lock, because taking the lock would create a missing file.
         guard try address(of: key) != nil else { return false }

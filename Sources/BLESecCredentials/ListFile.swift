@@ -8,8 +8,8 @@ struct ListFile: Sendable {
     /// The longest file that is read or written, in bytes.
     static let maximumLength = 1 << 20
 
-    /// Differs from an earlier value when the file has been written or replaced. But two changes
-    /// within one tick of the kernel's clock can lead to the same value.
+    /// Identifies a version of a file: the value changes when the file is written or replaced. But
+    /// two changes within one tick of the kernel's clock can lead to the same value.
     struct FileVersion: Sendable, Hashable {
         var device: UInt
         var inode: UInt
@@ -30,12 +30,11 @@ struct ListFile: Sendable {
     }
 
     let text: [UInt8]
-    /// The file's version; nil if a change after the reading could give the file the same version.
+    /// The version of the file; nil if the file could still have this version after a later change.
     let version: FileVersion?
 
-    /// How far the last change of a file has to be from the time of reading, so that another change
-    /// gives the file another version. The kernel's clock for changes advances in ticks of at most
-    /// 10 ms.
+    /// If a file was last changed longer ago than this when it is read, every later change gives the
+    /// file another version: the kernel's clock for changes advances in ticks of at most 10 ms.
     private static let settlingTime = Duration.milliseconds(20)
     /// The settling time for a file system that stores times in units of one or two seconds.
     private static let coarseSettlingTime = Duration.seconds(3)
@@ -43,7 +42,8 @@ struct ListFile: Sendable {
     /// Reads the file; nil when there is no such file.
     ///
     /// - Throws: `permission` or `noSuchFile` when it cannot be read; `badKey` when other users may
-    ///   have written it (``TrustedFile``), or when it is not a regular file; `limitExceeded`.
+    ///   have written it (``TrustedFile``), or when it is not a regular file; `limitExceeded` when
+    ///   it is longer than ``maximumLength``.
     init?(_ path: String) throws(ChannelError) {
         // The time is read before the file is opened, so that every change after `file.status` is
         // later than `now`.
@@ -69,14 +69,15 @@ struct ListFile: Sendable {
 
     /// Whether a change after `now` is certain to give a file with this status another version.
     static func isSettled(_ status: stat, at now: timespec) -> Bool {
-        // A change that is far in the future was made before the clock was set back.
+        // If the time of the change is far in the future, the clock was set back after the change.
         let age = Duration(now) - Duration(status.st_ctim)
         let storesFractions = status.st_ctim.tv_nsec != 0 || status.st_mtim.tv_nsec != 0
         let settlingTime = storesFractions ? settlingTime : coarseSettlingTime
         return age > settlingTime || age < .zero - settlingTime
     }
 
-    /// Whether the file at `path` still has the version of an earlier reading; false for nil.
+    /// Whether the file at `path` still has the version of an earlier reading; false if
+    /// `version` is nil.
     static func isUnchanged(_ path: String, since version: FileVersion?) -> Bool {
         version != nil && version == Self.version(of: path)
     }
@@ -111,7 +112,7 @@ struct ListFile: Sendable {
             // as one character.
             let words = line.split(whereSeparator: isBlank)
             guard let first = words.first, first.first != UInt8(ascii: "#") else { continue }
-            // Other words are a remark, or their reader checks them.
+            // The words after the second are a remark, or the caller checks them.
             guard words.prefix(2).allSatisfy({ String(validating: $0, as: UTF8.self) != nil })
             else { throw malformed(path, index + 1, "a word that is not UTF-8") }
             lines.append((index + 1, words.map { Substring(decoding: $0, as: UTF8.self) }))
@@ -150,8 +151,8 @@ struct ListFile: Sendable {
         lock.release()
     }
 
-    /// Throws if the second word of a line is a fingerprint too. It would count as an explanation,
-    /// and the key would not be on the list.
+    /// Throws if a line's second word is a fingerprint, like the first. The second word counts as an
+    /// explanation, so the key of the second fingerprint would not be on the list.
     static func refuseSecondKey(
         _ words: [Substring], _ path: String, _ line: Int
     ) throws(ChannelError) {

@@ -6,8 +6,8 @@ package import Glibc
 /// system without hard links, ``create(_:_:for:)`` writes the file in place instead.
 ///
 /// If the process is killed meanwhile, ``create(_:_:for:)`` leaves nothing behind on a file system
-/// with `O_TMPFILE`. On others, and with ``replace(_:_:for:)``, a file whose name begins with
-/// `.blesec-` can stay.
+/// with `O_TMPFILE`. On other file systems, and with ``replace(_:_:for:)``, a file whose name begins
+/// with `.blesec-` can stay.
 package enum NewFile {
     /// The users who may read a new file; only its owner may write it.
     package enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }
@@ -32,7 +32,7 @@ package enum NewFile {
     }
 
     /// Writes a file without a name, and then gives it the name `path`. Returns false if the file
-    /// system has no files without names, or if `/proc`, which is needed to name them, is missing.
+    /// system has no files without names, or if `/proc` is missing, which is needed to give the name.
     private static func createWithoutTemporaryName(
         _ path: String, _ bytes: Span<UInt8>, _ readers: Readers
     ) throws(ChannelError) -> Bool {
@@ -45,7 +45,7 @@ package enum NewFile {
         let name = "/proc/self/fd/\(file.number)"
         // `linkat` refuses an existing name, as `link` does.
         if unsafe linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 { return true }
-        guard errno != EEXIST else { throw exists(path) }
+        guard errno != EEXIST else { throw existsError(path) }
         return false
     }
 
@@ -57,7 +57,7 @@ package enum NewFile {
         // `link` refuses an existing name, which `rename` would replace.
         if unsafe link(temporary, path) != 0 {
             let number = errno
-            guard number != EEXIST else { throw exists(path) }
+            guard number != EEXIST else { throw existsError(path) }
             // A file system without hard links, such as FAT, returns one of these errors.
             guard [EPERM, EOPNOTSUPP, ENOSYS].contains(number) else {
                 throw cannotCreate(path, number)
@@ -66,7 +66,7 @@ package enum NewFile {
         }
     }
 
-    /// Replaces the content of `path` with these bytes, in one step.
+    /// Replaces the file at `path`, in one step, with a new file that has these bytes.
     ///
     /// - Throws: `cannotCreate`. If only the directory cannot be synchronized, the file has the new
     ///   content, which may be lost when the system stops.
@@ -101,7 +101,7 @@ package enum NewFile {
 
     static func refuseIfPresent(_ path: String) throws(ChannelError) {
         var status = stat()
-        if unsafe lstat(path, &status) == 0 { throw exists(path) }
+        if unsafe lstat(path, &status) == 0 { throw existsError(path) }
     }
 
     /// A random name in the directory of `path`.
@@ -130,7 +130,7 @@ package enum NewFile {
     ) throws(ChannelError) {
         let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW
         guard let file = FileDescriptor(path, flags, mode: readers.rawValue) else {
-            throw errno == EEXIST ? exists(path) : cannotCreate(path, errno)
+            throw errno == EEXIST ? existsError(path) : cannotCreate(path, errno)
         }
         guard file.fill(with: bytes, readers) else {
             let number = errno
@@ -139,7 +139,7 @@ package enum NewFile {
         }
     }
 
-    static func exists(_ path: String) -> ChannelError {
+    static func existsError(_ path: String) -> ChannelError {
         ChannelError(
             .cannotCreate, "\(path) exists and is not overwritten: choose another name, or move it",
             underlying: .errno(EEXIST))
@@ -194,7 +194,7 @@ package enum NewFile {
     }
 
     /// Makes the missing directories above `path`, with mode 0700. Throws if a directory is missing
-    /// and the nearest one that exists belongs to another user.
+    /// and the nearest existing directory belongs to another user.
     static func makeDirectories(above path: String) throws(ChannelError) {
         let wanted = directory(of: path)
         var present = wanted

@@ -57,8 +57,8 @@ struct PEM: ~Copyable {
         return text
     }
 
-    // OpenSSL's PEM reader is not used: it decodes through a context on the heap that it does not
-    // wipe.
+    // OpenSSL's PEM reader is not used, because it decodes through a context on the heap, and does
+    // not wipe this context.
     private static func decode(_ text: Span<UInt8>) throws(Fault) -> SecretBytes {
         var digits = SecretBytes(count: text.count)
         var count = 0
@@ -77,13 +77,13 @@ struct PEM: ~Copyable {
         }
         guard count > 0, count % 4 == 0, padding <= 2 else { throw .notBase64 }
         var content = SecretBytes(count: count / 4 * 3)
-        let decoded = unsafe content.withUnsafeMutableBytes { output in
+        let decodedCount = unsafe content.withUnsafeMutableBytes { output in
             unsafe digits.withUnsafeBytes { input in
                 unsafe EVP_DecodeBlock(output.baseAddress, input.baseAddress, Int32(count))
             }
         }
-        guard decoded == count / 4 * 3 else { throw .notBase64 }
-        return SecretBytes(copying: content.span.extracting(..<(Int(decoded) - padding)))
+        guard decodedCount == count / 4 * 3 else { throw .notBase64 }
+        return SecretBytes(copying: content.span.extracting(..<(Int(decodedCount) - padding)))
     }
 
     /// Whether the block has `Name: value` headers (RFC 1421); base64 has no colon.
@@ -150,7 +150,8 @@ private struct Block {
             && zip(line, boundary.utf8).allSatisfy { index, byte in text[index] == byte }
     }
 
-    /// The text of a boundary line or of a line outside the block: such a line contains no secret.
+    /// The text of a line without the blanks at its end. The line has to be a boundary line or
+    /// outside the block: such a line contains no secret.
     private static func string(_ text: Span<UInt8>, _ line: Range<Int>) -> String {
         var bytes = line.map { text[$0] }
         while let last = bytes.last, last == 0x0D || last == 0x20 || last == 0x09 {

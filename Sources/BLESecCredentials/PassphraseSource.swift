@@ -1,7 +1,7 @@
 public import BLESecChannelCore
 public import BLESecPrimitives
 
-/// Supplies the passphrase of a key file. It is asked only when the file needs a passphrase.
+/// Supplies the passphrase of a key file. The source is asked only when a passphrase is needed.
 public struct PassphraseSource: Sendable {
     /// What the passphrase is for.
     public enum Purpose: Sendable, Hashable {

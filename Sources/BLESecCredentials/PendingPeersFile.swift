@@ -15,7 +15,7 @@ final class PendingPeersFile: Sendable {
         let expiry: Int
     }
 
-    /// The path of the file. The file need not exist before the first peer is kept.
+    /// The path of the file. The file need not exist before the first pairing is stored.
     let path: String
 
     init(_ path: String) { self.path = path }
@@ -26,43 +26,44 @@ final class PendingPeersFile: Sendable {
     ///   other users may change the file; `permission`; `limitExceeded`.
     func peers() throws(ChannelError) -> [TrustPolicy.PendingPeer] {
         guard let listing = try ListFile(path) else { return [] }
-        return valid(try parse(listing)).map(\.peer)
+        return unexpired(try parse(listing)).map(\.peer)
     }
 
-    /// Keeps a peer for ``TrustPolicy/PendingPeer/lifetime``, in place of an earlier line with the
-    /// same key. If there are more than ``maximumPeers``, the oldest line is removed.
+    /// Adds a line for a peer, which expires after ``TrustPolicy/PendingPeer/lifetime``. An earlier
+    /// line with the same key is removed, and so is the oldest line if there are more than
+    /// ``maximumPeers``.
     func keep(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
         try ListFile.change(path) { listing throws(ChannelError) in
-            var lines = valid(try parse(listing)).filter { $0.peer.key != peer.key }
+            var lines = unexpired(try parse(listing)).filter { $0.peer.key != peer.key }
             let lifetime = Int(TrustPolicy.PendingPeer.lifetime.components.seconds)
             lines.append(Line(peer: peer, expiry: time(nil) + lifetime))
             return text(of: lines.suffix(Self.maximumPeers))
         }
     }
 
-    /// Removes the lines of the peers for which `isForgotten` is true. Returns true if at least one
-    /// of these lines had not expired.
+    /// Removes the lines of the peers for which `shouldForget` returns true. Returns true if at least
+    /// one of these lines had not expired.
     @discardableResult
     func forget(
-        where isForgotten: (TrustPolicy.PendingPeer) -> Bool
+        where shouldForget: (TrustPolicy.PendingPeer) -> Bool
     ) throws(ChannelError) -> Bool {
-        // Checked without the lock, since to take the lock would create the file.
+        // Checked without the lock, because taking the lock would create a missing file.
         guard let listing = try ListFile(path),
-            try parse(listing).contains(where: { isForgotten($0.peer) })
+            try parse(listing).contains(where: { shouldForget($0.peer) })
         else { return false }
         var hasForgotten = false
         try ListFile.change(path) { listing throws(ChannelError) in
-            let lines = valid(try parse(listing))
-            let rest = lines.filter { !isForgotten($0.peer) }
+            let lines = unexpired(try parse(listing))
+            let rest = lines.filter { !shouldForget($0.peer) }
             hasForgotten = rest.count < lines.count
             return text(of: rest)
         }
         return hasForgotten
     }
 
-    /// Leaves out expired lines. A line that expires more than a lifetime from now was written
-    /// before the clock was set back, so its age is unknown, and it counts as expired.
-    private func valid(_ lines: [Line]) -> [Line] {
+    /// The lines that have not expired. A line that expires more than a lifetime from now was
+    /// written before the clock was set back: its age is unknown, so it counts as expired.
+    private func unexpired(_ lines: [Line]) -> [Line] {
         let now = time(nil)
         let latest = now + Int(TrustPolicy.PendingPeer.lifetime.components.seconds)
         return lines.filter { $0.expiry > now && $0.expiry <= latest }

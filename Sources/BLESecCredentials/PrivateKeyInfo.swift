@@ -10,8 +10,9 @@ enum PrivateKeyInfo {
         let bytes: SecretBytes
     }
 
-    /// scrypt's N, r and p: 16 MiB and about a quarter of a second. N is the largest power of two
-    /// within ``KeyDerivation/maximumMemory``; p makes up for the small N.
+    /// scrypt's N, r and p. One derivation needs 16 MiB and about a quarter of a second. N is the
+    /// largest power of two that ``KeyDerivation/maximumMemory`` permits with this r. p is more than
+    /// 1, so that the derivation takes long enough although N is small.
     static let scrypt: (n: UInt64, r: UInt64, p: UInt64) = (1 << 14, 8, 5)
 
     /// The DER bytes before a raw private key in a PrivateKeyInfo (RFC 8410 §7), for the algorithm
@@ -69,7 +70,8 @@ enum PrivateKeyInfo {
         return try unsafe key(of: info)
     }
 
-    /// Decrypts an EncryptedPrivateKeyInfo to the DER form of its key, whatever the algorithm.
+    /// Decrypts an EncryptedPrivateKeyInfo, and returns the DER form of its key. The key may be of
+    /// any algorithm.
     static func decryptedDER(
         _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> SecretBytes {

@@ -2,7 +2,7 @@ public import BLESecChannelCore
 internal import BLESecLocking
 public import BLESecTLSEngine
 
-/// The revocations of an authority in a file that is read again when it changes.
+/// The revocations of authorities, from a file that is read again when it has changed.
 ///
 /// The file contains revocation lists (RFC 5280 §5): one in DER form, or any number as PEM blocks
 /// `X509 CRL`, as `blesec ca` and `openssl ca -gencrl` write them. Each line outside the blocks is
@@ -97,6 +97,7 @@ extension RevocationParts {
     /// Reads every line. An invalid line is an error, since it may be a damaged revocation.
     init(_ text: [UInt8], _ path: String) throws(ChannelError) {
         var block: [UInt8] = []
+        // The number of the block's first line; nil outside a block.
         var start: Int?
         for (number, words) in try ListFile.lines(of: text, in: path) {
             let line = words.joined(separator: " ")

@@ -4,9 +4,9 @@ internal import Glibc
 
 /// Reads a small file that contains a secret into memory that is wiped afterwards.
 enum SecretFile {
-    /// Reads a regular file of at most `limit` bytes. Other users must not be able to write it
-    /// (``TrustedFile``). They must not be able to open it either, unless `othersMayRead` is true:
-    /// a public key, for example, need not be secret.
+    /// Reads a regular file of at most `limit` bytes. Other users must not be able to write the file
+    /// (``TrustedFile``). If `othersMayRead` is false, they must not be able to open it either. A
+    /// public key, for example, need not be secret.
     ///
     /// - Throws: `noSuchFile`, `permission` or `badKey`.
     static func read(

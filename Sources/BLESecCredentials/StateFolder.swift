@@ -19,15 +19,16 @@ package struct StateFolder: Sendable {
 
     /// `blesec` in `$XDG_STATE_HOME`, or else in `$HOME/.local/state`; nil if neither variable has
     /// an absolute path, or if there is no directory `$HOME`. For a user without a home, `$HOME` is
-    /// often `/nonexistent`, which a process of root could otherwise make.
+    /// often `/nonexistent`, a directory that a process of root would otherwise make.
     ///
     /// - Throws: `configuration` when the path in the variable is not UTF-8.
     package static var standardPath: String? {
         get throws(ChannelError) {
-            if let state = try variable("XDG_STATE_HOME") { return state + "/blesec" }
-            guard let home = try variable("HOME"), unsafe access(home, F_OK) == 0 else {
-                return nil
+            if let state = try absolutePath(inVariable: "XDG_STATE_HOME") {
+                return state + "/blesec"
             }
+            guard let home = try absolutePath(inVariable: "HOME"), unsafe access(home, F_OK) == 0
+            else { return nil }
             return home + "/.local/state/blesec"
         }
     }
@@ -49,8 +50,7 @@ package struct StateFolder: Sendable {
         }
     }
 
-    /// Makes the folder at `path` and the directories above it, as far as they are missing, and
-    /// opens the folder.
+    /// Opens the folder at `path`. If the folder or a directory above it is missing, makes it first.
     ///
     /// - Throws: `cannotCreate`, and the errors of ``init(_:)``.
     package static func make(_ path: String) throws(ChannelError) -> StateFolder {
@@ -58,7 +58,7 @@ package struct StateFolder: Sendable {
         return try StateFolder(path)
     }
 
-    /// Reads the three files, and throws the first error, so that it is reported before a peer is
+    /// Reads the three files, and throws the first error. So the error is reported before a peer is
     /// dialed.
     package func check() throws(ChannelError) {
         _ = try knownPeers.peers()
@@ -66,8 +66,11 @@ package struct StateFolder: Sendable {
         try lastAddresses.check()
     }
 
-    /// The path in an environment variable; nil if it is unset or relative (XDG Base Directory).
-    private static func variable(_ name: String) throws(ChannelError) -> String? {
+    /// The path in an environment variable; nil if the variable is unset, or if the path is relative
+    /// (XDG Base Directory Specification).
+    private static func absolutePath(
+        inVariable name: String
+    ) throws(ChannelError) -> String? {
         guard let value = unsafe getenv(name), unsafe value.pointee == CChar(UInt8(ascii: "/"))
         else { return nil }
         // A `String` made by replacing the bytes that are not UTF-8 would name another folder.

@@ -29,9 +29,13 @@ struct TrustedFile: ~Copyable {
         }
     }
 
-    /// `unalterable`: other users must not be able to write to the file. `secret`: they must not
-    /// even be able to read it.
-    enum Protection { case unalterable, secret }
+    enum Protection {
+        /// Other users must not be able to write to the file.
+        case unalterable
+        /// Other users must not be able to open the file. Exception: if the file belongs to root,
+        /// and this user is not root, the file's group may read it.
+        case secret
+    }
 
     let descriptor: FileDescriptor
     let status: stat
@@ -87,10 +91,10 @@ struct TrustedFile: ~Copyable {
 
     /// Throws unless the directory of the file at `path` is trusted; the file need not exist. The
     /// error says that the file cannot be created, or that its directory is not trusted.
-    static func requireDirectory(of path: String) throws(ChannelError) {
+    static func requireTrustedDirectory(of path: String) throws(ChannelError) {
         let folder = NewFile.directory(of: path)
         do throws(Failure) {
-            // Permission to read the directory is not needed.
+            // With `O_PATH`, no permission to read the directory is needed.
             let end = try Walk(folder, geteuid()).open(FileDescriptor.pathFlag | O_DIRECTORY, 0)
             try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, geteuid())
         } catch {
@@ -127,6 +131,7 @@ struct TrustedFile: ~Copyable {
 
     /// Follows the path to a file, one step at a time.
     private struct Walk: ~Copyable {
+        /// The path that the caller gave, for error messages.
         private let requested: String
         private let user: uid_t
         private var directory: FileDescriptor
@@ -194,7 +199,7 @@ struct TrustedFile: ~Copyable {
             path.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(path[..<$0]) } ?? ""
         }
 
-        /// Opens the last name of the path.
+        /// Opens the file or directory with the last name of the path.
         private func openLast(
             _ name: String, _ flags: Int32, _ mode: mode_t
         ) throws(Failure) -> End {
@@ -277,8 +282,8 @@ extension TrustedFile.Protection {
             guard mode & 0o022 != 0 else { return nil }
             return TrustedFile.permissionFault(path, status, "can be changed by", "go-w")
         case .secret:
-            // Root may give a service access to a secret through its group. A credential of systemd
-            // has such a mode: its group bits are the mask of an access control list.
+            // Root may let a service read a secret through the service's group. A credential of
+            // systemd has such a mode: the group bits are the mask of an access control list.
             if status.st_uid == 0, user != 0, mode & 0o037 == 0 { return nil }
             guard mode & 0o077 != 0 else { return nil }
             return TrustedFile.permissionFault(path, status, "can be opened by", "600")

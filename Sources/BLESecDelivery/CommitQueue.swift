@@ -1,11 +1,11 @@
 /// The changes of an endpoint that its store has not committed yet, and the events that wait for
 /// the commit (`docs/delivery.md`, "Commit points"). Without a store, nothing waits.
 struct CommitQueue: Sendable {
-    /// The parts of the store's state on which records to be sent depend.
+    /// The parts of the store's state that decide which records may be sent.
     struct StoreState: Sendable {
         var epoch: Identifier
         /// The highest number of a message that is marked as possibly sent.
-        var mayHaveLeft: UInt64
+        var lastThatMayHaveLeft: UInt64
         /// The number up to which the program has confirmed the peer's messages.
         var confirmed: UInt64
     }
@@ -14,7 +14,7 @@ struct CommitQueue: Sendable {
     private struct Batch: Sendable {
         /// The events that are reported after the commit.
         var events: [DeliveryEndpoint.Event] = []
-        /// Whether no record may be sent or received before the commit.
+        /// If true, no record may be sent or received before the commit.
         var blocks = false
     }
 
@@ -38,12 +38,12 @@ struct CommitQueue: Sendable {
         committingState = stored
     }
 
-    /// Adds a change to those that the store must commit next. If `isBlocking`, no record may be
-    /// sent or received before that commit. Without a store, `change` is not evaluated.
+    /// Adds a change to those that the store must commit next. If `isBlocking` is true, no record may
+    /// be sent or received before that commit. Without a store, `change` is not evaluated.
     ///
     /// Of successive changes ``StoreChange/confirmed(through:)``, only the last is kept. Otherwise
-    /// their number would grow with each message that a program confirms during a slow commit. With
-    /// a note for each confirmation, the number does grow.
+    /// their number would grow with each message that a program confirms during a slow commit. If
+    /// each confirmation has a note, the changes are not successive, and their number does grow.
     mutating func append(_ change: @autoclosure () -> StoreChange, blocks isBlocking: Bool = false)
     {
         guard hasStore else { return }

@@ -12,7 +12,8 @@ package final class DeliveryEndpoint {
         case finished
         /// It cannot be known any more whether the peer's program has taken the message.
         case unknown(id: UInt64)
-        /// The store has turned out to be an older copy: the peer has met a later state of it.
+        /// The store has turned out to be an older copy: the peer has met a later state of the
+        /// store.
         case storeRolledBack
     }
 
@@ -33,6 +34,7 @@ package final class DeliveryEndpoint {
 
     /// How this instance began.
     private enum Origin {
+        /// With an empty state.
         case fresh
         /// With the state of a store.
         case restored
@@ -45,8 +47,8 @@ package final class DeliveryEndpoint {
         /// The link is in use. This side's `resume` was sent if `sent`, and the peer's was received
         /// if `received`.
         case up(sent: Bool, received: Bool)
-        /// This side was rolled back, and has begun anew. It has to end the link, because on this
-        /// link its `resume` may have shown the old state.
+        /// This side was rolled back, and has begun anew. It has to end the link, because the
+        /// `resume` that it sent on this link may have shown the old state.
         case ending
         /// The peer was rolled back, and has to end the link. The peer learns this from this side's
         /// `resume`, which was sent if `sent`.
@@ -74,11 +76,13 @@ package final class DeliveryEndpoint {
     private var order: Streams.Order?
     private var own: OwnIdentifiers
     private var origin: Origin
-    /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
+    /// What the peer last said of itself: the token in its last `resume`, and the epoch in its last
+    /// `resume` or `epoch`. This side may not have taken them over yet.
     private var seenPeer: PeerState
     /// The token of the last peer instance that is known to have received a `resume` of this side.
     private var peerToken: Identifier
-    /// The peer's `resume` on this link, until the peer is known to have this side's `resume`.
+    /// The peer's `resume` on this link; nil before it arrives, and once the peer is known to have
+    /// received this side's `resume`.
     private var arrivedResume: Resume? {
         didSet { awaitsProofOfResume = arrivedResume != nil }
     }
@@ -93,6 +97,7 @@ package final class DeliveryEndpoint {
         @safe @exclusivity(unchecked)
     #endif
     package private(set) var lastWasOnlyMessage = false
+    /// The id of the program's next message.
     private var nextID: UInt64
     /// Messages up to this id came from the store.
     private let restoredID: UInt64
@@ -110,7 +115,7 @@ package final class DeliveryEndpoint {
     private let hasTakenBefore: Bool
     /// Whether an `epoch` record has to be sent.
     private var owesEpoch = false
-    /// Whether the peer has begun an epoch on this link.
+    /// Whether the peer has sent an `epoch` on this link.
     private var hasPeerBegunEpoch = false
     /// The position *confirmed* that the peer was told last.
     private var toldConfirmed: UInt64 = 0
@@ -126,7 +131,7 @@ package final class DeliveryEndpoint {
     /// (``StoreChange/mayHaveLeft(through:)``).
     private var requestedMark: UInt64
 
-    /// Begins an instance, with an empty state or with the state in a store.
+    /// Begins an instance. `stored` is empty, or the state in a store.
     package init(
         _ stored: StoredEndpoint = StoredEndpoint(), hasStore: Bool = true,
         limits: Limits = Limits(), using generator: inout some RandomNumberGenerator
@@ -140,7 +145,8 @@ package final class DeliveryEndpoint {
         commits = CommitQueue(
             hasStore: hasStore,
             CommitQueue.StoreState(
-                epoch: stored.epoch, mayHaveLeft: stored.mayHaveLeft, confirmed: stored.confirmed))
+                epoch: stored.epoch, lastThatMayHaveLeft: stored.lastThatMayHaveLeft,
+                confirmed: stored.confirmed))
         if isNew { commits.append(.epoch(stored.epoch, keeping: []), blocks: true) }
         outgoing = OutgoingMessages(stored)
         incoming = IncomingMessages(
@@ -153,7 +159,7 @@ package final class DeliveryEndpoint {
         restoredID = stored.nextID - 1
         hasTakenBefore = stored.confirmed > 0 || !stored.pastEpochs.isEmpty
         wasInterrupted = stored.wasInterrupted
-        requestedMark = stored.mayHaveLeft
+        requestedMark = stored.lastThatMayHaveLeft
         hasFinished = stored.hasFinished
         self.limits = limits
     }
@@ -165,7 +171,8 @@ package final class DeliveryEndpoint {
     package func takeChanges() -> [StoreChange]? {
         commits.beginCommit(
             CommitQueue.StoreState(
-                epoch: outgoing.epoch, mayHaveLeft: requestedMark, confirmed: incoming.confirmed))
+                epoch: outgoing.epoch, lastThatMayHaveLeft: requestedMark,
+                confirmed: incoming.confirmed))
     }
 
     /// The store has committed the changes that ``takeChanges()`` returned.
@@ -223,12 +230,12 @@ package final class DeliveryEndpoint {
         return bytes
     }
     /// Whether the program has taken everything up to the peer's end.
-    package var hasPeerFinished: Bool { incoming.hasReachedEnd }
+    package var hasReachedPeerEnd: Bool { incoming.hasReachedEnd }
     /// How many messages the program has taken.
     package var takenCount: UInt64 { incoming.takenCount }
 
-    /// Confirms the first `count` messages that the program took: it has dealt with them. The store
-    /// commits the program's note together with the confirmation.
+    /// Confirms the first `count` messages that the program took: the program has dealt with them.
+    /// The store commits the program's note together with the confirmation.
     package func confirm(through count: UInt64, noting note: [UInt8]? = nil) {
         if let note { commits.append(.confirmedNote(note)) }
         if incoming.confirm(through: count) {
@@ -246,18 +253,20 @@ package final class DeliveryEndpoint {
     private func confirmEnd() {
         guard incoming.confirmEnd() else { return }
         commits.append(.confirmed(through: incoming.confirmed))
-        commits.append(.peerFinished)
+        commits.append(.peerEndConfirmed)
     }
 
     /// Whether this side is complete, and its store has committed that. A side is complete when no
-    /// stream is open, its own end is confirmed, and it has confirmed the peer's end.
+    /// stream is open, the peer has confirmed this side's end, and this side has confirmed the
+    /// peer's end.
     package var isComplete: Bool { isSettled && isCommitted }
     /// Like ``isComplete``, but without waiting for the store.
     package var isSettled: Bool {
         hasFinished && !hasPending && hasConfirmedPeersEnd && streams.isOver
     }
     /// Whether the peer's end is confirmed in the epoch in which the peer sends now. The peer's
-    /// `resume` shows that epoch, but ``incoming`` has it only from the peer's next record on.
+    /// `resume` shows that epoch, but ``incoming`` has that epoch only from the peer's next
+    /// record on.
     private var hasConfirmedPeersEnd: Bool {
         incoming.hasConfirmedEnd && arrivedResume.map { $0.epoch == incoming.epoch } ?? true
     }
@@ -297,8 +306,8 @@ package final class DeliveryEndpoint {
 
     // MARK: - Links
 
-    /// Begins a link to the peer, and drops the older one. `order` says how this side's key
-    /// compares with the peer's; nil if a side has no key.
+    /// Begins a link to the peer, and drops the older link. `order` says how this side's key
+    /// compares with the peer's; it is nil if a side has no key.
     package func linkBegan(_ order: Streams.Order? = nil) {
         linkEnded()
         self.order = order
@@ -354,9 +363,9 @@ package final class DeliveryEndpoint {
     }
 
     /// The next record for the peer, with at most `limit` bytes of data; if `limit` is nil, the
-    /// record has no data. If `onlyWhole`, data that is longer than `limit` is not begun.
-    /// `confirms` is called with ``owedConfirmations``, and decides whether they leave now: they
-    /// may wait, so that one record covers several messages.
+    /// record has no data. If `onlyWhole` is true, data longer than `limit` is not begun.
+    /// `confirms` is called with ``owedConfirmations``, and returns whether these confirmations
+    /// leave now. They may wait, so that one record covers several messages.
     package func nextRecord(
         atMost limit: Int?, onlyWhole: Bool = false,
         confirms: (_ owed: UInt64) -> Bool = { _ in true }
@@ -445,14 +454,14 @@ package final class DeliveryEndpoint {
     package var mayHaveAnswer: Bool { !lastWasOnlyMessage || owesCredit }
 
     /// Whether a part of a message can leave now. The store first has to mark the message as
-    /// possibly sent: if only this mark is missing, requests it.
+    /// possibly sent. If only this mark is missing, asks the store for the mark.
     private func mayMessageLeave() -> Bool {
         guard let number = outgoing.nextNumber else { return false }
         // This side's end is sent after all its `open` records, so that none follows the end.
         guard !streams.hasUnopened || !outgoing.isEnd(number) else { return false }
         guard commits.hasStore else { return true }
         let stored = commits.committedState
-        if stored.epoch == outgoing.epoch, number <= stored.mayHaveLeft { return true }
+        if stored.epoch == outgoing.epoch, number <= stored.lastThatMayHaveLeft { return true }
         if number > requestedMark {
             requestedMark = outgoing.last
             commits.append(.mayHaveLeft(through: requestedMark))
@@ -460,8 +469,8 @@ package final class DeliveryEndpoint {
         return false
     }
 
-    /// Takes a record of the link. A thrown error ends the link. Returns whether the record shows
-    /// that messages or streams make progress.
+    /// Handles a record that has arrived on the link. A thrown error ends the link. Returns whether
+    /// the record shows that messages or streams make progress.
     @discardableResult
     package func receive(
         _ record: DeliveryRecord, using generator: inout some RandomNumberGenerator
@@ -501,7 +510,7 @@ package final class DeliveryEndpoint {
             seenPeer.epoch = epoch
             commits.append(.seen(seenPeer), blocks: true)
             begin(peerEpoch: epoch, confirmed: 0)
-            interrupt()
+            markInterrupted()
             return false
         case .credit(let credit):
             guard outgoing.raiseCredit(to: credit) else {
@@ -538,12 +547,12 @@ package final class DeliveryEndpoint {
         let isSameInstance = resume.token == seenPeer.token
         if evidence.hasMetPeer {
             // An instance begins another epoch only if a state was lost.
-            if isSameInstance, resume.epoch != seenPeer.epoch { interrupt() }
+            if isSameInstance, resume.epoch != seenPeer.epoch { markInterrupted() }
         } else if resume.first == 1, !evidence.foreignIdentifiers.isEmpty {
             // The peer has met an earlier state of this side, and may have begun this epoch because
-            // that state was lost. But if messages of this epoch were confirmed (`first` is above
-            // 1), they were confirmed by that state.
-            interrupt()
+            // that state was lost. But if `first` is above 1, that state has confirmed messages of
+            // this epoch, so the epoch is older than the loss.
+            markInterrupted()
         }
         makeTokenOwn(resume)
         guard !incoming.pastEpochs.contains(resume.epoch) else {
@@ -552,14 +561,15 @@ package final class DeliveryEndpoint {
         }
         arrivedResume = resume
         // Normally the peer's epoch is taken over only at the next record, since this side's
-        // `resume` has to show the earlier epoch until then. Here there is no earlier one. Without
-        // the epoch in its store, this side would mistake the gap for a rollback after a restart.
+        // `resume` has to show the earlier epoch until then. Here there is no earlier epoch. And if
+        // the store did not have the epoch, this side would take the gap for a rollback after a
+        // restart.
         if incoming.epoch == .none, resume.first > 1 {
             begin(peerEpoch: resume.epoch, confirmed: resume.first - 1)
         }
-        // A peer whose token and epoch both differ from those seen last has lost its state, even
-        // if its `resume` names this side's epoch: the peer's new instance may have learned this
-        // side's epoch from an earlier `resume` of this side.
+        // If the peer's token and epoch both differ from those seen last, the peer has lost its
+        // state, even if its `resume` names this side's epoch: the peer's new instance may have
+        // learned that epoch from an earlier `resume` of this side.
         let peerStateContinues = isSameInstance || resume.epoch == seenPeer.epoch
         if resume.token != seenPeer.token || resume.epoch != seenPeer.epoch {
             seenPeer = PeerState(token: resume.token, epoch: resume.epoch)
@@ -621,21 +631,21 @@ package final class DeliveryEndpoint {
     /// token and epoch. From these, a peer that was rolled back learns of its rollback.
     private func takeOverPeerState() {
         guard awaitsProofOfResume, let peer = arrivedResume.take() else { return }
-        // If the peer was replaced before it had sent a whole message, no program misses anything.
-        let isMidway = incoming.held > 0
+        // If a peer lost its state before it had sent a whole message, no program misses anything.
+        let hadWholeMessage = incoming.held > 0
         if peer.token != peerToken {
             peerToken = peer.token
             commits.append(.peer(peerToken), blocks: true)
         }
         if peer.epoch != incoming.epoch || peer.first > incoming.confirmed + 1 {
             begin(peerEpoch: peer.epoch, confirmed: peer.first - 1)
-            if isMidway { interrupt() }
+            if hadWholeMessage { markInterrupted() }
         }
     }
 
-    /// Records that the peer's messages do not continue what was sent before. After the peer's end
-    /// this means nothing, since no message follows.
-    private func interrupt() {
+    /// Records that the peer's messages do not continue what the peer had sent before. Does nothing
+    /// after the peer's end, since no message follows the end.
+    private func markInterrupted() {
         guard !incoming.hasReceivedEnd, !wasInterrupted else { return }
         wasInterrupted = true
         commits.append(.interrupted)
@@ -678,9 +688,9 @@ package final class DeliveryEndpoint {
     ) {
         origin = .rolledBack
         let foreign = evidence.foreignIdentifiers
-        // A foreign identifier may belong to another store. If this side counts that store as lost,
-        // that store is in use again. A new first half sets this side's new identifiers apart from
-        // those of both stores.
+        // A foreign identifier may belong to another store, which is in use even if this side counts
+        // it as lost. Then this side's new identifiers get a new first half, which sets them apart
+        // from those of both stores.
         let keepsStore = foreign.allSatisfy { $0.sharesStore(with: outgoing.epoch) }
         foreign.forEach(makeNewest)
         // Every message from the store may have left after the copy was made. If this instance has
@@ -691,10 +701,10 @@ package final class DeliveryEndpoint {
             keepsStore ? nextIdentifier(using: &generator) : Identifier(using: &generator)
         ) { id, mayHaveLeft in mayBeCopied || id <= restoredID || mayHaveLeft }
         own.replaceToken(nextIdentifier(using: &generator))
-        commits.append(.token(own.token), blocks: true)
+        commits.append(.newestIdentifier(own.token), blocks: true)
         commits.append(.rolledBack, blocks: true)
         // The peer no longer keeps the messages that this side's later state has confirmed, so this
-        // side skips them. Otherwise it would find the same rollback again after a restart.
+        // side skips them. Otherwise this side would find the same rollback again after a restart.
         if evidence.leavesGap { begin(peerEpoch: resume.epoch, confirmed: resume.first - 1) }
         commits.report(.storeRolledBack)
         streams.lose()
@@ -721,7 +731,7 @@ package final class DeliveryEndpoint {
     /// Makes an identifier the newest of this side's own.
     private func makeNewest(_ identifier: Identifier) {
         own.makeNewest(identifier)
-        commits.append(.token(identifier), blocks: true)
+        commits.append(.newestIdentifier(identifier), blocks: true)
     }
 
     /// A new identifier of this side's store.

@@ -199,6 +199,7 @@ extension Span<UInt8> {
     fileprivate func stream(
         _ kind: DeliveryRecord.Kind, at position: inout Int
     ) throws(DeliveryError) -> StreamRecord {
+        // The stream's id; in the record `streams`, the limit.
         let first = try number(at: &position)
         switch kind {
         case .open:

@@ -4,12 +4,12 @@ package enum DeliveryRecord: Sendable, Equatable {
     indirect case resume(Resume)
     /// A part of a message.
     case chunk(Chunk)
-    /// The sender's program sends no more messages. The number is one more than that of its last
-    /// message.
+    /// The sender's program sends no more messages. The number is one more than the number of the
+    /// last message.
     case finish(number: UInt64)
     /// The receiver's program has confirmed all messages of the epoch up to this number.
     case confirm(epoch: Identifier, through: UInt64)
-    /// The sender begins this epoch; its next message has the number 1.
+    /// The sender begins this epoch; the sender's next message has the number 1.
     case epoch(Identifier)
     /// The receiver of this record may begin a message while all messages that it has begun on this
     /// link cost less than this number; `docs/delivery.md`, "Records", defines the cost.
@@ -29,7 +29,7 @@ package struct Resume: Sendable, Equatable {
     /// The number of the first message that this side keeps; if it keeps none, the number of its
     /// next message.
     package var first: UInt64
-    /// The peer's epoch that `positions` belongs to.
+    /// The epoch of the peer to which ``positions`` belong.
     package var peerEpoch: Identifier
     package var positions: Positions
     /// The first `credit` of the link.
@@ -104,7 +104,7 @@ package struct Chunk: Sendable, Equatable {
     package var count: Int { range.count }
     package var isLast: Bool { offset + count == length }
     package var bytes: ArraySlice<UInt8> { array[range] }
-    /// The bytes as an array: without a copy, if the part was received.
+    /// The bytes as an array. If the part was received, they are not copied.
     var byteArray: [UInt8] { count == array.count ? array : Array(bytes) }
 
     package static func == (one: Chunk, other: Chunk) -> Bool {

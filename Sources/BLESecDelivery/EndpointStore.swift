@@ -1,4 +1,4 @@
-/// Keeps an endpoint's state, so that it outlives the process.
+/// Keeps the state of a ``DeliveryEndpoint``, so that this state outlives the process.
 package protocol EndpointStore: AnyObject, Sendable {
     /// Claims the store for the caller, and returns the state that the store had when it was
     /// opened; nil if the store was claimed before. The store keeps no copy of the state in memory.

@@ -37,7 +37,7 @@ package struct Fates: Sendable, Equatable {
         self.taken = taken
     }
 
-    /// Decides the fate of a message: unknown if `isUnknown`, otherwise confirmed.
+    /// Decides the fate of a message: unknown if `isUnknown` is true, and otherwise confirmed.
     package mutating func add(id: UInt64, isUnknown: Bool) {
         decide(through: max(decided, id))
         guard isUnknown, !unknown.contains(where: { $0.contains(id) }) else { return }
@@ -47,15 +47,15 @@ package struct Fates: Sendable, Equatable {
         } else {
             unknown.insert(id...id, at: earlier.map { $0 + 1 } ?? unknown.startIndex)
         }
-        // The second range takes over the first one, and the messages between them.
+        // The two oldest ranges become one, which includes the messages between them.
         while unknown.count > Self.mostRanges, let first = unknown.popFirst() {
             unknown[unknown.startIndex] =
                 first.lowerBound...unknown[unknown.startIndex].upperBound
         }
     }
 
-    /// Marks all messages up to `id` as decided, and also the messages directly after it that were
-    /// dropped.
+    /// Marks all messages up to `id` as decided, and also the messages directly after `id` that were
+    /// dropped, or whose fate is unknown already.
     private mutating func decide(through id: UInt64) {
         decided = id
         while let range = rangeAfterDecided { decided = range.upperBound }
@@ -64,8 +64,8 @@ package struct Fates: Sendable, Equatable {
     /// The range of ``dropped`` or ``unknown`` that has the message after ``decided``.
     private var rangeAfterDecided: ClosedRange<UInt64>? {
         if let range = dropped.first(where: { $0.contains(decided + 1) }) { return range }
-        // Hardly ever does a range of `unknown` end above `decided`. If the last range does not, no
-        // range does, and the search is skipped.
+        // A range of `unknown` that ends above `decided` is rare. If the last range does not end
+        // above `decided`, no range does, and the search is skipped.
         guard let last = unknown.last, last.upperBound > decided else { return nil }
         return unknown.first { $0.contains(decided + 1) }
     }
@@ -97,8 +97,8 @@ package struct Fates: Sendable, Equatable {
             guard doubted.contains(range) else { return range }
             return range.lowerBound <= taken ? range.lowerBound...taken : nil
         }
-        // A range of `unknown` that was joined from two (see `mostRanges`) may contain such a
-        // range.
+        // A range of `unknown` that was joined from two (see `mostRanges`) may contain a dropped
+        // range, which then is not added again.
         let ranges = doubted.map { max($0.lowerBound, taken + 1)...$0.upperBound }
             .filter { range in !unknown.contains { $0.contains(range.lowerBound) } }
         unknown = (unknown + ranges).sorted { $0.lowerBound < $1.lowerBound }[...]
@@ -115,6 +115,7 @@ package struct Fates: Sendable, Equatable {
     package var unknownCount: Int { unknown.reduce(0) { $0 + $1.count } }
     /// How many messages were dropped.
     package var droppedCount: Int { dropped.reduce(0) { $0 + $1.count } }
+    /// Whether ``take()`` returns a fate.
     package var hasNext: Bool { taken < decided }
 
     /// Takes the next fate.

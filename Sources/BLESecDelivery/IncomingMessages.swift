@@ -1,7 +1,8 @@
 /// The peer's messages: those that wait for the program, the incomplete one, and how far the
 /// program has taken and confirmed them.
 struct IncomingMessages: Sendable {
-    /// The peer's epoch (`docs/delivery.md`, "Terms"); none before the peer's first `resume`.
+    /// The peer's epoch (`docs/delivery.md`, "Terms") that this side has taken over;
+    /// ``Identifier/none`` before the first.
     private(set) var epoch: Identifier
     /// Earlier epochs of the peer, oldest first; at most ``StoredEndpoint/mostIdentifiers``.
     private(set) var pastEpochs: [Identifier]
@@ -9,9 +10,11 @@ struct IncomingMessages: Sendable {
     private(set) var confirmed: UInt64
     /// All messages of the epoch up to this number have arrived.
     private(set) var held: UInt64
-    /// The bytes of the incomplete message, and the length of the whole message.
+    /// The bytes of the incomplete message that have arrived.
     private var partial: [UInt8] = []
+    /// The length of that message when it is complete.
     private var partialLength = 0
+    /// The messages that wait for the program, and perhaps the peer's end.
     private var waiting = Queue<Message>()
     /// Messages that the program has taken and not confirmed, oldest first.
     private var taken = Queue<Place>()
@@ -57,7 +60,7 @@ struct IncomingMessages: Sendable {
         pastEpochs = stored.pastEpochs
         confirmed = stored.confirmed
         held = stored.confirmed
-        hasReachedEnd = stored.hasPeerFinished
+        hasReachedEnd = stored.hasConfirmedPeerEnd
         hasReceivedEnd = hasReachedEnd
         endEpoch = hasReachedEnd ? stored.peerEndEpoch : nil
         // Even an empty message costs the overhead.
@@ -92,8 +95,8 @@ struct IncomingMessages: Sendable {
     /// rest of it has to arrive before any other message can.
     @inline(__always) private var newCredit: UInt64 { cost + UInt64(max(0, window - waitingBytes)) }
 
-    /// Whether the peer should get a new credit: the last one is used up, or the new one is greater
-    /// by half of the window.
+    /// Whether the peer should get a new credit: the last credit is used up, or the new one is
+    /// greater by at least half of the window.
     @inline(__always) var owesCredit: Bool {
         let isPeerStopped = granted <= cost
         return newCredit > granted && (isPeerStopped || newCredit >= granted + UInt64(window / 2))
@@ -143,8 +146,8 @@ struct IncomingMessages: Sendable {
         if chunk.isLast { keep(exchange(&partial, with: [])) }
     }
 
-    /// Takes the peer's end. Returns whether it is the first one: any other changes nothing for the
-    /// program.
+    /// Handles the peer's end. Returns whether this is the first end of the peer: any other end
+    /// changes nothing for the program.
     mutating func finish(at number: UInt64) throws(DeliveryError) -> Bool {
         guard !hasEndOnLink else { throw .violation("a second end on a link") }
         guard held < Resume.greatestNumber, number == held + 1, partial.isEmpty, !isMidMessage
@@ -165,7 +168,7 @@ struct IncomingMessages: Sendable {
         throw .violation("\(what) after the end")
     }
 
-    /// Checks the peer's credit for a message or an end, and adds the cost.
+    /// Checks that the peer has credit for a message or an end, and adds its cost to ``cost``.
     private mutating func beginMessage(remainingBytes: Int) throws(DeliveryError) {
         guard cost < granted else { throw .violation("a message without credit") }
         cost += UInt64(remainingBytes + OutgoingMessages.overhead)
@@ -208,7 +211,7 @@ struct IncomingMessages: Sendable {
     var confirmedCount: UInt64 { takenCount - UInt64(taken.count) }
     var hasMessage: Bool { !hasReachedEnd && waiting.first?.bytes != nil }
 
-    /// Notes the peer's end, if the program has taken everything before it.
+    /// Removes the peer's end from the queue, if the program has taken everything before the end.
     private mutating func reachEnd() {
         while let next = waiting.first, next.bytes == nil {
             _ = waiting.popFirst()

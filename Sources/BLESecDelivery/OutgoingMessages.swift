@@ -30,8 +30,8 @@ struct OutgoingMessages: Sendable {
         epoch = stored.epoch
         first = stored.first
         messages = Queue(stored.messages)
-        sent = stored.mayHaveLeft
-        begun = stored.mayHaveLeft
+        sent = stored.lastThatMayHaveLeft
+        begun = stored.lastThatMayHaveLeft
         next = (stored.first, 0)
         linkStart = next
         for message in stored.messages { count(message, 1) }
@@ -145,8 +145,8 @@ struct OutgoingMessages: Sendable {
         return messages.elements.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
     }
 
-    /// Begins an epoch. A message for which `mayHaveArrived` returns true is lost. But if
-    /// `keepsAll`, the message is kept, is sent again, and still counts as one that may have left.
+    /// Begins an epoch. A message for which `mayHaveArrived` returns true is lost. But if `keepsAll`
+    /// is true, the message is kept, is sent again, and still counts as one that may have left.
     /// All other messages are kept, with this side's end. Returns the ids of the messages that are
     /// lost, and the ids of everything that is kept.
     mutating func begin(

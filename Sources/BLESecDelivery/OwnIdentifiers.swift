@@ -12,12 +12,13 @@ struct OwnIdentifiers {
         self.token = token
     }
 
-    /// Whether `identifier` stands for something that this side does not know as its own.
+    /// Whether `identifier` is not one of this side's own, as far as this side knows; false for
+    /// ``Identifier/none``.
     func isForeign(_ identifier: Identifier) -> Bool {
         identifier != .none && identifier != token && !all.contains(identifier)
     }
 
-    /// Whether an identifier of the same store is among these.
+    /// Whether one of these identifiers belongs to the same store as `identifier`.
     func includesStore(of identifier: Identifier) -> Bool {
         all.contains { $0.sharesStore(with: identifier) }
     }

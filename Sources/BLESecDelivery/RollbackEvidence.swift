@@ -5,15 +5,16 @@ struct RollbackEvidence {
     let own: OwnIdentifiers
     /// This side's epoch.
     let epoch: Identifier
-    /// Whether this side can have sent as much as the peer's positions say, if they belong to
-    /// ``epoch``.
+    /// Whether this side can have sent as much as the peer's positions say. Means something only if
+    /// these positions belong to ``epoch``.
     let canHaveSent: Bool
     /// The peer's state as in its last `resume` or `epoch` before this `resume`.
     let seenPeer: PeerState
-    /// The peer's epoch that this side has taken over, this side's position *confirmed* in it, and
-    /// the peer's epochs before it.
+    /// The peer's epoch that this side has taken over.
     let peerEpoch: Identifier
+    /// This side's position *confirmed* in ``peerEpoch``.
     let confirmed: UInt64
+    /// The peer's epochs before ``peerEpoch``.
     let pastEpochs: [Identifier]
 
     /// Whether this store has met the peer.
@@ -54,7 +55,8 @@ struct RollbackEvidence {
     }
 
     /// Whether a foreign identifier belongs to another store of this side, which was lost before
-    /// this one was made. This store learns of the lost one from the first `resume` of the peer.
+    /// this store was made. At the first `resume` of the peer, ``own`` gets the identifiers of the
+    /// lost store that this `resume` names.
     private func isOfLostStore(_ identifier: Identifier) -> Bool {
         guard !isOfThisStore(identifier) else { return false }
         return !hasMetPeer || own.includesStore(of: identifier)

@@ -2,8 +2,8 @@
 public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
     private let high, low: UInt64
 
-    /// The Bluetooth base UUID, `00000000-0000-1000-8000-00805F9B34FB`. A short UUID replaces its
-    /// first 32 bits.
+    /// The Bluetooth base UUID, `00000000-0000-1000-8000-00805F9B34FB`. A short UUID stands for the
+    /// base UUID with the short UUID as its first 32 bits.
     private static let base: (high: UInt64, low: UInt64) = (0x1000, 0x8000_0080_5F9B_34FB)
     /// The numbers of digits after which the full form has a hyphen.
     private static let hyphens: Set<Int> = [8, 12, 16, 20]

@@ -24,9 +24,10 @@ package actor Bluetoothd {
 
     private let waiting: LoopCondition
     /// Counts the changes. A task that prefers another executor leaves the loop between its check
-    /// and its wait; from this number it learns of a change in between.
+    /// and its wait; from this number the task learns of a change in between.
     private var changeCount: UInt64 = 0
     private var lastToken: UInt64 = 0
+    /// Whether an attempt to list bluetoothd's objects has ended, with or without success.
     private var hasTriedListing = false
 
     private struct WatchedDevice {
@@ -92,9 +93,11 @@ package actor Bluetoothd {
     var owner: String? { session?.owner }
     /// Why libsystemd, and so bluetoothd, cannot be used; nil if libsystemd is loaded.
     package static var loadFailure: DiscoveryError? { Bus.loadFailure }
-    /// Why bluetoothd has not listed its objects; nil if it has listed them, or does not run.
+    /// Why bluetoothd has not listed its objects; nil if bluetoothd has listed them,
+    /// or does not run.
     package var listingFailure: DiscoveryError? { session?.listingFailure }
-    /// The process ID of bluetoothd; nil when it does not run, or the bus does not report it.
+    /// The process ID of bluetoothd; nil when bluetoothd does not run, or the bus does not report
+    /// the ID.
     package var processID: Int? { get async { await session?.processID(isolation: self) } }
 
     // MARK: - Changes
@@ -143,7 +146,7 @@ package actor Bluetoothd {
         treeChanged()
     }
 
-    /// Takes a signal of bluetoothd about one of its objects; ignores any other signal.
+    /// Handles a signal of bluetoothd about one of bluetoothd's objects; ignores any other signal.
     func take(_ signal: BusMessage) {
         let body = signal.body()
         // The path of an object; in `PropertiesChanged`, the name of an interface.
@@ -266,7 +269,8 @@ package actor Bluetoothd {
 
     // MARK: - Registrations
 
-    /// Registers objects of this process with an adapter; `export` adds the objects under a token.
+    /// Registers objects of this process with an adapter. `export` adds the objects under a token,
+    /// and returns the request to register them.
     func register(
         _ export: @Sendable (ExportedObjects, UInt64) -> RegistrationRequest
     ) async throws(DiscoveryError) -> Registration {
@@ -281,7 +285,8 @@ package actor Bluetoothd {
         }
     }
 
-    /// A registration has ended: removes its objects, and wakes the tasks that wait for bluetoothd.
+    /// The registration with this token has ended: removes the objects of this process that belong
+    /// to it, and wakes the tasks that wait for bluetoothd.
     func ended(_ token: UInt64) {
         exports.remove(token)
         wakeWaiting()
@@ -343,7 +348,7 @@ package actor Bluetoothd {
 
     // MARK: - Dials
 
-    /// Tells the dial from now on when its device is paired.
+    /// From now on, tells the dial when the device is paired.
     func watch(_ dial: DeviceDial) {
         dials.removeAll { $0.dial == nil }
         dials.append(WatchedDial(dial: dial))

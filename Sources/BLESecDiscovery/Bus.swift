@@ -27,8 +27,9 @@ internal import Glibc
     private var pointer: OpaquePointer?
     private weak var session: BusSession?
     private var calls: [UInt64: PendingCall] = [:]
-    /// Fires when sd-bus has to be called even without an event.
+    /// Fires at the time that sd-bus has set: then sd-bus has to be called, even without an event.
     private var timer: LoopTimer?
+    /// Whether ``runDeferred()`` will be called.
     private var isScheduled = false
 
     /// Connects to the system bus. The connection is made in the background; messages wait until it
@@ -174,6 +175,7 @@ internal import Glibc
         }
     }
 
+    /// Makes a message. `body` calls the function of sd-bus that makes it, and returns the result.
     private func make(
         _ body: (OpaquePointer, UnsafeMutablePointer<OpaquePointer?>) -> Int32
     ) throws(BusError) -> BusMessage {
@@ -204,7 +206,7 @@ internal import Glibc
         loop.runSoon(self)
     }
 
-    /// Lets sd-bus send what waits, and process what has arrived.
+    /// Lets sd-bus send the messages that wait, and process those that have arrived.
     private func drive() {
         for _ in 0..<Self.messagesAtOnce {
             guard let pointer = unsafe pointer else { return }

@@ -59,7 +59,7 @@ internal import CBLESecSDBus
 
     // MARK: - Reading
 
-    /// All values of the body, up to the first one that cannot be read.
+    /// The values of the body, up to the first value that cannot be read.
     func body() -> [BusValue] {
         unsafe blesec_sd_bus_message_rewind(pointer, 1)
         var values: [BusValue] = []
@@ -102,6 +102,7 @@ internal import CBLESecSDBus
         }
     }
 
+    /// Reads a value of the D-Bus type `type`. `zero` is any value of the Swift type that fits.
     private func read<Value: BitwiseCopyable>(_ zero: Value, _ type: CChar) -> Value? {
         var value = zero
         let result = unsafe withUnsafeMutableBytes(of: &value) {

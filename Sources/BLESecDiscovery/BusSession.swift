@@ -15,7 +15,7 @@ final class BusSession {
     /// Nil once closed.
     private weak var bluetoothd: Bluetoothd?
     private var bus: Bus?
-    /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
+    /// The unique name of bluetoothd on the bus; nil until bluetoothd runs and its objects are known.
     private(set) var owner: String?
     /// The unique name of the bluetoothd whose objects are known or are being listed. A reply of an
     /// earlier bluetoothd means nothing.
@@ -89,10 +89,11 @@ final class BusSession {
         }
     }
 
-    /// bluetoothd has the unique name `name`. If `name` is nil or empty, bluetoothd is not known to
-    /// run; `failure` says why, if it may run nevertheless.
+    /// bluetoothd has the unique name `name`. If `name` is nil or empty, bluetoothd does not run, or
+    /// it is not known whether bluetoothd runs; in the second case, `failure` is the reason.
     private func learnedOwner(_ name: String?, failure: DiscoveryError? = nil) {
-        // A repeated answer changes nothing. A unique name is never used again.
+        // The same name means that the same bluetoothd still runs, since a unique name is never
+        // used again.
         if let name, name == owner { return }
         forget()
         guard let name, !name.isEmpty else {
@@ -116,8 +117,8 @@ final class BusSession {
     /// Asks bluetoothd for all objects again, to replace the known ones.
     func listObjects() { if let owner { listObjects(of: owner) } }
 
-    /// Asks bluetoothd for all objects again, at once or ``listingInterval`` after it was asked
-    /// last: what nearby devices do can cause any number of calls of this function.
+    /// Asks bluetoothd for all objects again, but not before ``listingInterval`` has passed since
+    /// the last question: nearby devices can cause any number of calls of this function.
     func listObjectsSoon() {
         guard owner != nil, listingTimer?.deadline == nil else { return }
         listingTimer?.arm(at: lastListing?.advanced(by: Self.listingInterval) ?? loop.now)

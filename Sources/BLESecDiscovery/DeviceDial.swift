@@ -1,7 +1,7 @@
 internal import BLESecLinks
 
-/// One dial to a device. Until ``end()``, it notices that the device is paired over Bluetooth, even
-/// if the link was lost meanwhile and has come back.
+/// One dial to a device. Until ``end()``, it notices if the device becomes paired over Bluetooth,
+/// even if the link was lost meanwhile and has come back.
 ///
 /// blesec uses no Bluetooth pairing, but a dialed device can cause a pairing: its channel or a
 /// characteristic requires encryption, or the device requests it. No program can prevent that:
@@ -16,7 +16,8 @@ package actor DeviceDial {
     /// Whether there was a link when the dial began.
     private nonisolated let wasConnected: Bool
     private nonisolated let device: RemoteDevice
-    /// Nil once called, or when the dial is over.
+    /// Called when the device is paired. Nil if the device was paired when the dial began, and after
+    /// the call, and when the dial is over.
     private var onPairing: (@Sendable () -> Void)?
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor {

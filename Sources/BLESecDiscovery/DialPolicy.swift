@@ -9,8 +9,8 @@ package import BLESecLinks
 ///
 /// - Two peers that hear each other would both dial. So the peer that advertises the lower tag
 ///   dials at once, and the peer with the higher tag waits for a random 5 to 10 seconds. If no dial
-///   has arrived by then, the peer with the higher tag dials too: the other peer may not hear it,
-///   and a forged low tag must not keep anyone from dialing.
+///   has arrived by then, the peer with the higher tag dials too: the other peer may not hear this
+///   one's advertisements, and a forged low tag must not keep anyone from dialing.
 /// - Only one side makes a link between two addresses. So this side does not dial an address while
 ///   a link with the address is open, being accepted or being ended, and accepting a link cancels
 ///   the dials to its address. Otherwise both sides could open an L2CAP channel at the same time,
@@ -53,7 +53,8 @@ package struct DialPolicy: Sendable {
 
     /// The limits and times.
     package let rules: Rules
-    /// The tag that this side advertises; nil when it does not advertise: then nobody can dial it.
+    /// The tag that this side advertises. Nil when this side does not advertise: then nobody can
+    /// dial this side.
     package var ownTag: AdvertisementTag?
     /// The candidates that were heard.
     package private(set) var table: PeerTable
@@ -78,6 +79,7 @@ package struct DialPolicy: Sendable {
         case unproven
     }
 
+    /// The links with one address that are open or being accepted.
     private struct Links {
         /// The number of links whose peer has not proven an identity yet.
         var unproven = 0
@@ -142,8 +144,8 @@ package struct DialPolicy: Sendable {
     /// about the candidate, so a side with the higher tag, which has already waited to be dialed,
     /// does not wait again.
     ///
-    /// - Returns: whether the candidate may be dialed again at once. After ``mostCollisions`` in a
-    ///   row it may not, and the caller reports the dial as failed.
+    /// - Returns: whether the candidate may be dialed again at once. After ``mostCollisions``
+    ///   collisions in a row it may not, and the caller reports the dial as failed.
     package mutating func dialCollided(_ candidate: Candidate) -> Bool {
         guard let collisions = table[candidate]?.dialing.collisions,
             collisions < Self.mostCollisions
@@ -226,7 +228,8 @@ package struct DialPolicy: Sendable {
         }
     }
 
-    /// Whether there is an accepted link from `address` whose peer has not proven an identity yet.
+    /// Whether this side has accepted a link from `address` whose peer has not proven an identity
+    /// yet.
     package func isAccepting(from address: DeviceAddress) -> Bool {
         links[address].map { $0.unproven > 0 } ?? false
     }
@@ -236,6 +239,7 @@ package struct DialPolicy: Sendable {
     /// Whether more links are allowed, so that it makes sense to look for peers.
     package var hasPlaces: Bool { readyLinks < rules.links }
 
+    /// Records that an identity was proven at `address`.
     private mutating func remember(_ address: DeviceAddress) {
         provenAddresses.removeAll { $0 == address }
         provenAddresses.append(address)
@@ -260,6 +264,8 @@ package struct DialPolicy: Sendable {
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> (dials: [Candidate], next: MonotonicTime?) {
         let minute = Duration.seconds(60)
+        // A candidate that was not heard for two hearing periods is forgotten; a candidate with a
+        // proven identity, if it was not heard for an hour.
         table.forget(
             notHeardSince: hearingStart(before: hearingStart(before: now)),
             provenNotHeardSince: now.advanced(by: minute * -60))
@@ -274,15 +280,16 @@ package struct DialPolicy: Sendable {
             .map { (entry: $0, standing: standing(of: $0)) }
             .sorted { $0.standing.rawValue < $1.standing.rawValue }
         for (entry, standing) in eligible {
-            // If the budget is used up, the oldest recent dial: a new dial has to wait until the
-            // oldest is a minute old. Nil if the budget has room, or if this standing has no
-            // budget. `next` covers only the waits and the budgets, since the other limits change
-            // only with events, after which the caller calls again.
+            // The time of the oldest recent dial, if the budget is used up: a new dial has to wait
+            // until that dial is a minute old. Nil if the budget has room, or if this standing has
+            // no budget.
             let oldestDial = recentDials[standing].flatMap {
                 $0.count < rules.unprovenPerMinute ? nil : $0.first
             }
             let budgetTime = oldestDial?.advanced(by: minute) ?? now
             let time = max(earliestDial(of: entry, at: now, using: &generator), budgetTime)
+            // `next` covers only the waits and the budgets. The other limits change only with
+            // events, after which the caller calls this function again.
             if time > now {
                 next = min(next ?? time, time)
             } else if underWay.leavesRoom(for: entry, standing, rules, readyLinks) {
@@ -300,7 +307,7 @@ package struct DialPolicy: Sendable {
         return provenAddresses.contains(entry.candidate.address) ? .familiar : .unproven
     }
 
-    /// The time a hearing period before `time`.
+    /// The beginning of the hearing period that ends at `time`.
     private func hearingStart(before time: MonotonicTime) -> MonotonicTime {
         time.advanced(by: .zero - rules.hearingPeriod)
     }
@@ -330,7 +337,8 @@ package struct DialPolicy: Sendable {
         using generator: inout some RandomNumberGenerator
     ) -> MonotonicTime {
         let earliest = entry.dialing.notBefore ?? now
-        // This side waits to be dialed if its tag is the higher one, or the candidate's is unknown.
+        // This side waits to be dialed if its tag is the higher one, or if the candidate's tag is
+        // unknown.
         guard let ownTag, entry.candidate.tag.map({ ownTag > $0 }) ?? true else { return earliest }
         if let waitEnd = entry.dialing.waitEnd { return max(waitEnd, earliest) }
         let fraction = Double.random(in: 0...1, using: &generator)

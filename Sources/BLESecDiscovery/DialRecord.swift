@@ -1,6 +1,6 @@
 internal import BLESecLinks
 
-/// The results of dialing a candidate, for ``DialPolicy``.
+/// What ``DialPolicy`` records about its dials to a candidate.
 struct DialRecord: Sendable {
     var isUnderWay = false
     /// The number of failed dials and links in a row.

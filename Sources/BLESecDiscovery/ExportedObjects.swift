@@ -16,6 +16,7 @@ final class ExportedObjects {
         /// The properties of that interface.
         var properties: [String: BusValue] = [:]
         var characteristic: GATTCharacteristic?
+        /// Whether a device is subscribed to the characteristic.
         var isNotifying = false
     }
 

@@ -23,8 +23,8 @@ package struct GATTCharacteristic: Sendable {
     /// name it, or ``ObjectTree`` does not have it. Without `read`, the characteristic cannot be
     /// read.
     package var read: (@Sendable (_ device: DeviceAddress?) -> [UInt8])?
-    /// Takes a value that a device writes without response; `device` is nil as for `read`. Without
-    /// `write`, the characteristic cannot be written.
+    /// Called with a value that a device has written without response; `device` is nil as for
+    /// `read`. Without `write`, the characteristic cannot be written.
     package var write: (@Sendable (_ device: DeviceAddress?, _ bytes: [UInt8]) -> Void)?
     /// Called with true when the first device subscribes to notifications, and with false when the
     /// last subscriber has gone.

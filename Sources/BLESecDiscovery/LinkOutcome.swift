@@ -1,15 +1,15 @@
-/// How an ended link went, which decides when the next dial may begin.
+/// How an ended link went. The outcome decides when the next dial may begin.
 ///
 /// If a peer hangs up at once, this side must not dial again without a pause, whatever the link
 /// carried. If the radio cuts every link, but each link carries messages, the pauses must not grow.
 package enum LinkOutcome: Sendable, Hashable {
-    /// The link lasted for `stableAfter`, or it carried a message and lasted as long as
+    /// The link lasted at least `stableAfter`, or it carried a message and lasted at least
     /// ``Backoff/first``. The next dial need not wait, and earlier failures are forgotten.
     case stable
     /// The link carried a message, but lasted less than ``Backoff/first``. The next dial waits as
     /// after a first failure, and earlier failures are forgotten.
     case short
-    /// The link carried no message, and did not last for `stableAfter`. It counts as one more
+    /// The link carried no message, and lasted less than `stableAfter`. It counts as one more
     /// failure.
     case failed
 

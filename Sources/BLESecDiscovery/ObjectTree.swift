@@ -13,11 +13,12 @@ struct ObjectTree: Sendable {
     /// The most devices that are kept, and also the most services and characteristics of all
     /// devices together. A further device replaces one of ``expendable``, or else one of
     /// ``advertisers``. A further service or characteristic of a connected device replaces all
-    /// those of a device that is not connected. A further one of a device that is not connected is
-    /// ignored.
+    /// those of a device that is not connected. A further service or characteristic of a device that
+    /// is not connected is ignored.
     static let mostObjects = 4_096
     /// The most services and characteristics of one device together; further ones are ignored, so
-    /// that one device cannot keep out those of others.
+    /// that one device cannot keep out those of other devices. A service or a characteristic is
+    /// called a *part* of the device here.
     static let mostParts = 256
     /// When one of ``advertisers`` has to be replaced, this many are chosen at random, and the one
     /// of these that was heard longest ago is replaced. So an advertiser that is heard again and
@@ -44,7 +45,7 @@ struct ObjectTree: Sendable {
 
     private var objects: [String: [String: Properties]] = [:]
     private var counts: [Kind: Int] = [:]
-    /// The paths of services and characteristics, by the paths of their devices.
+    /// The paths of the services and characteristics, by the path of the device that has them.
     private var parts: [String: Set<String>] = [:]
     /// Whether devices were left out or replaced at ``mostObjects``.
     private var lacksDevices = false
@@ -146,7 +147,7 @@ struct ObjectTree: Sendable {
         put(kept, at: path)
         if kind == .device {
             if hearings[path] == nil { noteHearing(of: path) }
-            removeOneDeviceTooMany(afterAdding: path)
+            removeSurplusDevice(afterAdding: path)
         }
     }
 
@@ -167,6 +168,7 @@ struct ObjectTree: Sendable {
         review(path)
     }
 
+    /// Adds the object at `path` to the counts if `change` is 1, and subtracts it if `change` is -1.
     private mutating func count(_ change: Int, _ kind: Kind, at path: String) {
         counts[kind, default: 0] += change
         guard kind == .part else { return }
@@ -186,13 +188,14 @@ struct ObjectTree: Sendable {
 
     /// If there are more than ``mostObjects`` devices, removes one: if possible an expendable one,
     /// otherwise an advertiser, and otherwise the device at `path`, which was just added.
-    private mutating func removeOneDeviceTooMany(afterAdding path: String) {
+    private mutating func removeSurplusDevice(afterAdding path: String) {
         guard counts[.device, default: 0] > Self.mostObjects else { return }
         lacksDevices = true
         let replaced = expendable.randomElement() ?? advertiserHeardLongAgo ?? path
         put([:], at: replaced)
     }
 
+    /// Of ``sampleSize`` random advertisers, the one that was heard longest ago.
     private var advertiserHeardLongAgo: String? {
         let sample = (0..<Self.sampleSize).compactMap { _ in advertisers.randomElement() }
         return sample.min { hearings[$0, default: 0] < hearings[$1, default: 0] }
@@ -221,7 +224,7 @@ struct ObjectTree: Sendable {
     }
 
     private mutating func notePartsLeftOut(of device: String) {
-        // bluetoothd may have any number of devices.
+        // The set is bounded, since bluetoothd may have any number of devices.
         if devicesLackingParts.count < Self.mostObjects { devicesLackingParts.insert(device) }
     }
 
@@ -262,7 +265,7 @@ struct ObjectTree: Sendable {
         interface == Interface.device && self[path, interface] == nil && Self.isHeard(changed)
     }
 
-    /// Whether a device that changes in this way was heard.
+    /// Whether these changed properties of a device show that the device was heard.
     private static func isHeard(_ changed: Properties) -> Bool {
         !ServiceScans.heardProperties.isDisjoint(with: changed.keys)
     }

@@ -16,7 +16,7 @@ package struct PSMCache: Sendable {
         self.capacity = capacity
     }
 
-    /// The cached PSM of a candidate; setting nil removes it.
+    /// The cached PSM of a candidate. Setting nil removes the PSM.
     package subscript(candidate: Candidate) -> PSM? {
         get { known[candidate] }
         set {

@@ -1,4 +1,4 @@
-/// A set of paths. A random one is chosen in constant time, which `Set` cannot do.
+/// A set of paths. It chooses a random path in constant time, which `Set` cannot do.
 struct PathSet: Sendable {
     private var paths: [String] = []
     private var positions: [String: Int] = [:]

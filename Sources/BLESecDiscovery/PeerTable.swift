@@ -3,27 +3,27 @@ package import BLESecLinks
 /// A bounded table of the candidates that were heard: pairs of an address and an advertised tag.
 ///
 /// Anyone can send any number of advertisements, so the table holds at most ``capacity``
-/// candidates, and ``tagsPerAddress`` for one address. To make room, it takes two candidates at
-/// random and drops the one that was heard less often. A peer that is heard again and again is
-/// therefore hardly ever dropped, and a new peer always finds room. A candidate that has a proven
-/// identity, or that is being dialed, is dropped only when there are no others.
+/// candidates, and at most ``tagsPerAddress`` for one address. To make room, the table chooses two
+/// candidates at random and drops the one that was heard less often. A peer that is heard again and
+/// again is therefore hardly ever dropped, and a new peer always finds room. A candidate that has a
+/// proven identity, or that is being dialed, is dropped only when there are no others.
 package struct PeerTable: Sendable {
     /// One candidate.
     package struct Entry: Sendable {
         package let candidate: Candidate
-        /// The payload that it advertised last.
+        /// The payload that the candidate advertised last; nil if none was heard.
         package internal(set) var payload: AdvertisementPayload?
-        /// Its last signal strength, in dBm; nil where the adapter does not report one.
+        /// The candidate's last signal strength, in dBm; nil where the adapter does not report it.
         package internal(set) var signal: Int?
-        /// How many times it was heard.
+        /// How many times the candidate was heard.
         package internal(set) var timesHeard = 0
-        /// When it was last heard.
+        /// When the candidate was last heard.
         package internal(set) var lastHeard: MonotonicTime
-        /// The last few times at which it was heard, oldest first.
+        /// The last times at which the candidate was heard, oldest first.
         var recent: [MonotonicTime] = []
         /// The identity that a peer proved on a link to this candidate.
         package internal(set) var identity: String?
-        /// The results of dialing it.
+        /// The dials to the candidate.
         var dialing = DialRecord()
     }
 
@@ -68,8 +68,8 @@ package struct PeerTable: Sendable {
     ///
     /// A sighting may lack the payload that the peer advertises. An advertisement comes in two
     /// parts, and either part may be lost. A phone carries the payload in the name, and omits the
-    /// name while the app is in the background. A sighting without a payload is therefore counted
-    /// for a candidate with a payload at the same address: the candidate that was heard last.
+    /// name while the app is in the background. So a sighting without a payload counts for a
+    /// candidate with a payload at the same address, if there is one: for the one heard last.
     package mutating func hear(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -145,6 +145,6 @@ extension PeerTable.Entry {
     /// Whether the candidate may be dropped before others: it has proven no identity, and is not
     /// being dialed.
     var isExpendable: Bool { identity == nil && !dialing.isUnderWay }
-    /// How many times it was heard since `time`, among the times in ``recent``.
+    /// How many of the times in ``recent`` are not before `time`.
     func timesHeard(since time: MonotonicTime) -> Int { recent.count { $0 >= time } }
 }

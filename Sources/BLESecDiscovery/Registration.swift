@@ -13,8 +13,9 @@ package final class Registration: Sendable {
         self.loop = loop
     }
 
-    /// Why bluetoothd has refused to repeat the registration, for example after the adapter was
-    /// off; nil while bluetoothd grants it. The request is sent again until bluetoothd grants it.
+    /// Why bluetoothd has refused the registration when it was repeated, for example after the
+    /// adapter was off; nil if bluetoothd has not refused it, or grants it again. After a refusal,
+    /// the request is repeated until bluetoothd grants it.
     package var refusal: DiscoveryError? { get async { await registrations.refusal(of: token) } }
 
     /// If `wasRefused` is false, waits until ``refusal`` becomes an error; otherwise, until it

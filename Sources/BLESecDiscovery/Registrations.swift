@@ -9,21 +9,21 @@ actor Registrations {
     /// Slightly longer than the turn that the kernel gives to each of several advertisements
     /// (HCI_DEFAULT_ADV_DURATION, 2 s).
     private static let advertisingRotation = Duration.milliseconds(2_500)
-    /// How long a program waits for bluetoothd when a request ends, or a scan pauses. bluetoothd is
-    /// still asked after that time. If the connection to the bus ends first, bluetoothd drops all
-    /// requests that came over the connection.
+    /// How long a program waits for bluetoothd when a request ends, or a scan pauses. If the time
+    /// passes before bluetoothd was asked to end the request, bluetoothd is asked later. If the
+    /// connection to the bus ends first, bluetoothd drops all requests that came over it.
     static let endTimeout = Duration.seconds(3)
 
     enum State {
-        /// The request has to be sent.
+        /// The request has to be sent, for the first time or again.
         case lapsed
         /// The request is about to be sent, or was sent and is not answered yet.
         case asking
         case granted
         case refused(DiscoveryError)
-        /// bluetoothd has granted the request, and dropped it on its own.
+        /// bluetoothd has granted the request, and has later dropped it without being asked to.
         case dropped
-        /// The request is not needed for now.
+        /// The scan was paused, so the request is not needed for now.
         case paused
     }
 
@@ -42,14 +42,15 @@ actor Registrations {
         private(set) var refusal: DiscoveryError?
         /// Whether bluetoothd has granted the request before, and may still hold it.
         var wasGranted = false
-        /// The last of the calls to bluetoothd for this request, which run one after another.
+        /// The last task that ``queue(_:_:)`` has added. These tasks call bluetoothd for this
+        /// request, one after another.
         var lastCall: Task<Void, Never>?
-        /// How many of these calls have not ended.
+        /// How many of these tasks have not ended.
         var pendingCalls = 0
-        /// Restarts a scan after its interval.
-        var renewal: Task<Void, Never>?
+        /// The task that restarts a scan after the request's interval.
+        var restartTask: Task<Void, Never>?
 
-        /// bluetoothd has dropped the request on its own, for example because it stops.
+        /// bluetoothd has dropped the request without being asked to, for example because it stops.
         mutating func markDropped() { state = .dropped }
 
         /// Marks a refused or dropped request as one to send again.
@@ -114,7 +115,7 @@ actor Registrations {
         }
     }
 
-    /// What bluetoothd has answered to a request; nil while it has not answered.
+    /// What bluetoothd has answered to a request; nil while bluetoothd has not answered.
     private func answer(
         to request: RegistrationRequest, _ token: UInt64
     ) -> Result<Void, DiscoveryError>? {
@@ -126,8 +127,8 @@ actor Registrations {
         }
     }
 
-    /// Why bluetoothd has refused a request; nil if it has granted the request since, or the
-    /// request has ended.
+    /// Why bluetoothd has refused a request; nil if bluetoothd has not refused the request, has
+    /// granted it since, or the request has ended.
     func refusal(of token: UInt64) -> DiscoveryError? { entries[token]?.refusal }
 
     /// If `wasRefused` is false, waits until the request counts as refused; otherwise, until
@@ -153,7 +154,7 @@ actor Registrations {
     func end(_ token: UInt64) async {
         guard let entry = entries.removeValue(forKey: token) else { return }
         await bluetoothd?.ended(token)
-        entry.renewal?.cancel()
+        entry.restartTask?.cancel()
         withdrawals.insert(token)
         Task(executorPreference: loop) {
             await entry.lastCall?.value
@@ -193,7 +194,7 @@ actor Registrations {
     func pause(_ token: UInt64) async {
         guard let entry = entries[token] else { return }
         entries[token]?.state = .paused
-        entries[token]?.renewal?.cancel()
+        entries[token]?.restartTask?.cancel()
         switch entry.state {
         case .granted, .asking: queue(token) { await $0.withdraw(entry.request) }
         case .lapsed, .refused, .dropped, .paused: break
@@ -244,8 +245,8 @@ actor Registrations {
         settle()
     }
 
-    /// bluetoothd has dropped an object on its own, for example because bluetoothd stops. Registers
-    /// the object again, after a delay.
+    /// bluetoothd has dropped the object at `path` without being asked to, for example because it
+    /// stops. Registers the object again, after a delay.
     func dropped(_ path: String) {
         for (token, entry) in entries where entry.request.path == path {
             entries[token]?.markDropped()
@@ -258,8 +259,8 @@ actor Registrations {
     ///
     /// The kernel alternates between the advertisements of all processes. When a link ends, the
     /// kernel continues with the advertisement through which the link was made. If that
-    /// advertisement was withdrawn meanwhile, the kernel sends only the one that it sent last, from
-    /// a random address to which nobody can connect. Also, the kernel does not send an
+    /// advertisement was withdrawn meanwhile, the kernel sends only the advertisement that it sent
+    /// last, from a random address to which nobody can connect. Also, the kernel does not send an
     /// advertisement that is registered within one turn after the link's end, so this function
     /// waits for one turn.
     func linkEnded(on adapter: AdapterName) {
@@ -318,7 +319,7 @@ actor Registrations {
         }
     }
 
-    /// The oldest of the pending calls for the request have ended.
+    /// The calls that one ``queue(_:_:)`` has added for the request have ended.
     private func callsEnded(_ token: UInt64) {
         entries[token]?.pendingCalls -= 1
         bluetoothd?.assumeIsolated { $0.wakeWaiting() }
@@ -356,7 +357,7 @@ actor Registrations {
         } catch {
             guard request.isScan, error.busError.hasSuffix(".InProgress") else { throw error }
             // bluetoothd has one scan for each connection to the bus: if another scan over this
-            // connection runs, this one runs too.
+            // connection runs, the requested scan runs too.
             let others = entries.filter { $0.key != token }.values
             let isScanning = others.contains {
                 $0.needsScan(on: request.adapter, onlyIfGranted: true)
@@ -370,7 +371,8 @@ actor Registrations {
 
     /// Asks bluetoothd to end what it does for a request.
     private func withdraw(_ request: RegistrationRequest) async {
-        // All scans over this connection are one scan for bluetoothd, and others may still need it.
+        // For bluetoothd, all scans over this connection are one scan, which other requests may
+        // still need.
         if request.isScan, entries.values.contains(where: { $0.needsScan(on: request.adapter) }) {
             return
         }
@@ -387,8 +389,8 @@ actor Registrations {
     }
 
     private func scheduleRestart(_ token: UInt64, in interval: Duration) {
-        entries[token]?.renewal?.cancel()
-        entries[token]?.renewal = Task(executorPreference: loop) { [weak self, loop] in
+        entries[token]?.restartTask?.cancel()
+        entries[token]?.restartTask = Task(executorPreference: loop) { [weak self, loop] in
             guard (try? await loop.sleep(for: interval)) != nil else { return }
             await self?.restartScan(token)
         }

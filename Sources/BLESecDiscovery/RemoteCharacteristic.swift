@@ -4,20 +4,20 @@ internal import BLESecL2CAP
 package struct RemoteCharacteristic: Sendable, Hashable {
     /// A GATT property that a characteristic may have; BlueZ's word is "flag" (doc/gatt-api.txt).
     package enum Property: String, Sendable, Hashable, CaseIterable {
-        /// Its value can be read.
+        /// The value can be read.
         case read
-        /// It can be written, with a response.
+        /// The value can be written, with a response.
         case write
-        /// It can be written without a response.
+        /// The value can be written without a response.
         case writeWithoutResponse = "write-without-response"
-        /// It sends notifications to subscribers.
+        /// The characteristic sends notifications to subscribers.
         case notify
-        /// It sends indications to subscribers, which confirm each one.
+        /// The characteristic sends indications to subscribers, which confirm each indication.
         case indicate
     }
 
     package let uuid: BluetoothUUID
-    /// The names of its properties, for example `read`, `notify` or `write-without-response`.
+    /// The names of the characteristic's properties, for example `read` or `notify`.
     package let flags: Set<String>
     let path: String
 
@@ -26,10 +26,10 @@ package struct RemoteCharacteristic: Sendable, Hashable {
         [.bytes(bytes), .properties(["type": .string("command")])]
     }
 
-    /// Whether it has a property.
+    /// Whether the characteristic has the property.
     package func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
 
-    /// Checks that it has at least one of `properties`, because `action` needs one of them.
+    /// Checks that the characteristic has at least one of `properties`, because `action` needs one.
     ///
     /// - Throws: ``DiscoveryError/Code/notSupported``, whose reason names these properties.
     func require(oneOf properties: Property..., to action: String) throws(DiscoveryError) {

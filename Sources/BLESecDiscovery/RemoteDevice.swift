@@ -67,8 +67,8 @@ package struct RemoteDevice: Sendable {
     /// that came up too late. This call does not end a link that bluetoothd has reported.
     ///
     /// - Parameter mayEnd: called after a failure; returns whether this call may tell bluetoothd to
-    ///   stop connecting. That also ends a link that bluetoothd has not reported yet, so it must
-    ///   not be done while a channel uses the link.
+    ///   stop connecting. This also ends a link that bluetoothd has not reported yet, so `mayEnd`
+    ///   must return false while a channel uses that link.
     /// - Returns: true if this call made the link, so that the caller may end it; false if there
     ///   was a link before, or if another program made it.
     /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
@@ -81,8 +81,8 @@ package struct RemoteDevice: Sendable {
     ) async throws(DiscoveryError) -> Bool {
         let action = "connect to \(address)"
         let path = try await requirePath(to: action)
-        // Whether the attempt to connect is this call's own: another program's attempt must not be
-        // ended.
+        // Whether the attempt to connect was begun by this call. Another program's attempt must not
+        // be ended.
         var makesLink = false
         do throws(DiscoveryError) {
             while await !bluetoothd.tree.isConnected(path) {
@@ -151,15 +151,15 @@ package struct RemoteDevice: Sendable {
     }
 
     /// Ends the link to the device, with all its channels, and makes bluetoothd forget the device
-    /// unless it is paired. Returns when both are done, or when bluetoothd has not answered within
-    /// 5 seconds.
+    /// unless the device is paired. Returns when both are done, or when bluetoothd has not answered
+    /// within 5 seconds.
     ///
     /// The device is forgotten because bluetoothd never updates the services and the handles of
     /// characteristics that it has read from a device, even if the device advertises other services
     /// later.
     ///
-    /// - Parameter dial: a dial that has failed, whose link this is. If the dial has made the link,
-    ///   and the device was not paired before, bluetoothd forgets the device with its keys even if
+    /// - Parameter dial: the dial that has used the link and has failed. If the device had no link
+    ///   and was not paired when the dial began, bluetoothd forgets the device with its keys even if
     ///   it is paired now, or is just being paired.
     /// - Returns: whether bluetoothd has forgotten the device.
     @discardableResult

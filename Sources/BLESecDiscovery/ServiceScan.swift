@@ -2,7 +2,7 @@ internal import BLESecL2CAP
 
 /// A scan for one service on one adapter. It ends when `sightings` ends or is released.
 package struct ServiceScan: Sendable {
-    /// Each advertisement, as soon as it is heard. A slow consumer loses the oldest ones.
+    /// Each advertisement, as soon as it is heard. A slow consumer loses the oldest sightings.
     package let sightings: AsyncStream<Sighting>
     let registration: Registration
 

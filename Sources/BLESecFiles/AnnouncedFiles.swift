@@ -1,12 +1,16 @@
 /// The files of an offer that were announced and have not ended, and how much was announced in all.
 struct AnnouncedFiles {
-    /// Each file with the offset from which the peer sends it; nil if the peer sends no data of it.
+    /// These files, in the order of the offer. `start` is the offset from which the peer sends the
+    /// file; nil if the peer sends no data of the file.
     private(set) var waiting: [(entry: FileEntry, start: UInt64?)] = []
-    /// The first of these files has this number in the offer.
+    /// How many files have ended. It is the number, in the offer, of the first file in ``waiting``.
     private(set) var firstIndex = 0
     private let offer: FileFrame.Offer
+    /// How many files were announced in all.
     private var files: UInt64 = 0
+    /// How many folders were announced in all.
     private var folders = 0
+    /// How many bytes the files have that were announced in all.
     private var bytes: UInt64 = 0
 
     init(of offer: FileFrame.Offer) { self.offer = offer }
@@ -16,7 +20,7 @@ struct AnnouncedFiles {
     /// Counts a file, and returns its number. Throws if more files or bytes are announced than were
     /// offered, if a single file has another size than was offered, or if too many files are
     /// waiting.
-    mutating func count(_ entry: FileEntry) throws(FileViolation) -> Int {
+    mutating func countFile(_ entry: FileEntry) throws(FileViolation) -> Int {
         guard waiting.count < FileFrame.mostAnnounced else {
             throw FileViolation("too many files at once")
         }
@@ -55,7 +59,7 @@ struct AnnouncedFiles {
     /// How many bytes of these files are still to be written if the first file has not begun, plus
     /// ``SpaceReservation/block`` for each file that does not exist yet.
     var unwritten: UInt64 { Self.unwritten(of: waiting[...]) }
-    /// The same without the first file.
+    /// The number ``unwritten`` without the first file's share.
     var unwrittenAfterFirst: UInt64 { Self.unwritten(of: waiting.dropFirst()) }
 
     private static func unwritten(of files: ArraySlice<(entry: FileEntry, start: UInt64?)>)

@@ -17,7 +17,7 @@ struct CompleteFiles {
     /// For this many files or more, the whole file system is synchronized instead of each file, so
     /// the files need not stay open.
     static let manyFiles = 8
-    /// How many calls of ``tick()`` a file waits for others.
+    /// For how many calls of ``tick()`` a file waits, so that other files become durable with it.
     private static let ticksToWait = 4
 
     var isFull: Bool { files.count >= Self.most }

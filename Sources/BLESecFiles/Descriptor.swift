@@ -124,8 +124,8 @@ final class Descriptor: Sendable {
 
     func names() throws(FileFailure) -> [String] { try allNames().names }
 
-    /// The names that are UTF-8 and begin with `prefix`, in no particular order. Other names take
-    /// little time.
+    /// The names that are UTF-8 and begin with `prefix`, in no particular order. Names without the
+    /// prefix cost little time.
     func names(withPrefix prefix: String) throws(FileFailure) -> [String] {
         var names: [String] = []
         let prefix = Array(prefix.utf8)

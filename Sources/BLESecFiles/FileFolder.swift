@@ -3,7 +3,8 @@ internal import BLESecLocking
 internal import BLESecPrimitives
 internal import Glibc
 
-/// A folder that receives files of one peer. Incomplete files are *held* in its subfolder
+/// A folder that receives files, as a transfer from one peer uses it. Transfers from other peers may
+/// use the same folder at the same time. Incomplete files are *held* in the subfolder
 /// `.blesec-partial`, under names that depend on the peer and on the offer. Used on one thread.
 final class FileFolder {
     struct Rules: Sendable {
@@ -25,11 +26,11 @@ final class FileFolder {
         StoredNotes(folder: folder, peerFolder: peerFolder, allowsHidden: rules.allowsHidden)
     }
 
-    /// How long incomplete files, and notes about stored ones, are kept after their last change.
+    /// How long incomplete files, and notes about stored offers, are kept after their last change.
     static let lifetime = Duration.seconds(7 * 86_400)
     /// How often a process removes older incomplete files and notes.
     private static let cleaningInterval: Duration = .seconds(600)
-    /// When this process last removed them, by the path of the folder.
+    /// When this process last removed old incomplete files and notes, by the path of the folder.
     private static let lastCleaning = Locked<[String: ContinuousClock.Instant]>([:])
 
     init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
@@ -39,8 +40,8 @@ final class FileFolder {
             let allPeersFolder = try Self.privateFolder(FileName.partialFolder, in: folder, path)
             // Another transfer may be removing the empty folder at this moment.
             guard try allPeersFolder.lockShared(), allPeersFolder.hasPath else {
-                // A blocking wait of 10 ms is right here: the removal takes only a few system calls,
-                // and this thread has nothing else to do.
+                // Here the thread may block for 10 ms: the removal takes only a few system calls, and
+                // this thread has nothing else to do.
                 usleep(10_000)
                 continue
             }
@@ -58,8 +59,8 @@ final class FileFolder {
     /// How many times, at most, a folder is opened while another transfer may be removing it.
     private static let attempts = 200
 
-    /// Opens or makes a folder that only this user may enter. `path` is the path of `parent`; an
-    /// error names it.
+    /// Opens or makes a folder that only this user may enter. `path` is the path of `parent`, for
+    /// errors.
     private static func privateFolder(
         _ name: String, in parent: Descriptor, _ path: String
     ) throws(FileFailure) -> Descriptor {
@@ -71,9 +72,9 @@ final class FileFolder {
     }
 
     /// Throws if a folder of incomplete files belongs to another user, or if other users may change
-    /// it: they could redirect or replace the files. It is not enough that this user owns the
-    /// folder: users who may change the receiving folder can put another folder of this user in its
-    /// place. Returns false if the folder is gone.
+    /// it: they could redirect or replace the files. That this user owns the folder is not enough:
+    /// users who may change the receiving folder can put another folder of this user there, which
+    /// they may change. Returns false if the folder is gone.
     private static func checkIsPrivate(
         _ folder: Descriptor, _ path: String
     ) throws(FileFailure) -> Bool {
@@ -113,15 +114,15 @@ final class FileFolder {
     /// Removes the empty folders of incomplete files, also those of other peers. Removes nothing
     /// while another transfer uses any of them. After this call, the object is not used any more.
     func removeEmpty() {
-        // A transfer that makes or uses a peer's folder has a shared lock.
+        // A transfer that makes or uses a peer's folder has a shared lock on `allPeersFolder`.
         if (try? allPeersFolder.lock()) == true {
             for peer in (try? allPeersFolder.names()) ?? [] where HeldName.isOfPeer(peer) {
                 allPeersFolder.remove(peer, isFolder: true)
             }
             folder.remove(FileName.partialFolder, isFolder: true)
         }
-        // If the locks lasted longer, two transfers that end at once could keep each other from
-        // removing the folders.
+        // If two transfers that end at the same time kept their locks on `allPeersFolder`, each
+        // would keep the other from removing the folders.
         allPeersFolder.unlock()
     }
 
@@ -196,7 +197,7 @@ final class FileFolder {
 
     /// Gives a complete file or tree its final name, and returns that name. First writes a note
     /// with the name, so that the sender need not send everything again if the answer `done` is
-    /// lost. If the name cannot be made durable, takes it back, unless a file was replaced.
+    /// lost. If the name cannot be made durable, takes the name back, unless a file was replaced.
     func publish(
         _ name: String, in held: Descriptor, _ offer: FileFrame.Offer
     ) throws(FileFailure) -> String {

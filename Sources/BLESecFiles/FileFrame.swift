@@ -26,13 +26,14 @@ enum FileFrame: Sendable, Equatable {
     case from(UInt64)
     /// The answer to `file`: the file is stored already.
     case have
-    /// The bytes that the receiver holds of the file with this number (the first has number 0) have
-    /// the hash in `prefix`.
+    /// For the file with this number, counted from 0: the hash of the bytes that the receiver holds
+    /// equals the hash in `prefix`.
     case agreed(UInt64)
-    /// The bytes that the receiver holds of the file with this number do not have the hash in
-    /// `prefix`: the data must begin anew.
+    /// For the file with this number, counted from 0: the hash of the bytes that the receiver holds
+    /// differs from the hash in `prefix`, so the data must begin anew.
     case restart(UInt64)
-    /// This many bytes of all files are written, or were held or stored before.
+    /// How many bytes, in all files together, the receiver has: they were written in this transfer,
+    /// or were held or stored before it.
     case received(UInt64)
     /// The file with the number `index` has failed. If `index` equals the number of offered files,
     /// a folder or the tree itself has failed.
@@ -84,7 +85,7 @@ struct FileEntry: Sendable, Equatable {
 
 /// Why a file, or a whole offer, is not taken or not sent.
 public enum FileProblem: UInt8, Sendable, Hashable, CaseIterable {
-    /// The receiver does not want it.
+    /// The receiver does not want the file or the offer.
     case declined = 1
     /// The name or a path is not allowed.
     case badName = 2
@@ -96,7 +97,7 @@ public enum FileProblem: UInt8, Sendable, Hashable, CaseIterable {
     case isActive = 5
     /// The file was changed while it was sent.
     case changed = 6
-    /// The sender cannot read it.
+    /// The sender cannot read the file.
     case cannotRead = 7
     /// The bytes that arrived are not those that the sender read.
     case wrongHash = 8
@@ -289,7 +290,7 @@ extension FileFrame {
     }
 }
 
-/// Takes frames from bytes that arrive in any pieces.
+/// Reads frames from bytes that arrive in pieces of any size.
 struct FileFrameReader: Sendable {
     private var kept: [UInt8] = []
     /// How many bytes at the start of `kept` belong to frames that were returned.

@@ -2,7 +2,9 @@
 package enum FileName {
     /// The name of the folder for incomplete files. No peer may give a file this name.
     static let partialFolder = ".blesec-partial"
+    /// The longest path in a tree, in bytes of UTF-8.
     static let longestPath = 4_096
+    /// The most parts of a path in a tree.
     static let mostParts = 64
 
     /// Whether a file or folder may have this name. An allowed name has 1 to 255 bytes, is not

@@ -19,7 +19,7 @@ final class FileReceiver {
         case offered
         case receiving(FileReception)
         case refused(FileFailure)
-        /// Everything that was offered is stored. There is a note about it in the folder.
+        /// Everything that was offered is stored. There is a note about the offer in the folder.
         case stored(State, in: FileFolder)
         /// Nothing more comes.
         case closed(State)
@@ -64,8 +64,8 @@ final class FileReceiver {
         return bytes(.refuse(problem, text))
     }
 
-    /// The failure as it is reported: "cannot read" becomes "cannot write", because the sender
-    /// would take "cannot read" for a problem with its own files.
+    /// The failure as it is reported to the peer and to this side's program: "cannot read" becomes
+    /// "cannot write", because a sender would take "cannot read" for a problem with its own files.
     static func asReported(_ failure: FileFailure) -> FileFailure {
         failure.problem == .cannotRead ? FileFailure(.cannotWrite, failure.text) : failure
     }
@@ -82,6 +82,7 @@ final class FileReceiver {
     func receive(_ bytes: [UInt8]) throws(FileViolation) -> [UInt8] {
         guard refusal == nil else { return [] }
         reader.append(bytes)
+        // The types below `accept` are those that a sender sends.
         while let frame = try reader.next(
             where: { $0.rawValue < FileFrame.Kind.accept.rawValue })
         {

@@ -8,7 +8,7 @@ final class FileReception {
     private var held: HeldOffer?
     private var announced: AnnouncedFiles
     private var current = CurrentFile.notBegun
-    private var complete = CompleteFiles()
+    private var completeFiles = CompleteFiles()
     private var hasTreeFailed = false
     private var answers = Answers()
     /// The number in the last `received` frame.
@@ -18,6 +18,7 @@ final class FileReception {
 
     /// The file whose data arrives now: the first announced file that has not ended.
     private enum CurrentFile {
+        /// No data of the file has arrived yet, or there is no such file.
         case notBegun
         case writing(PartialFile)
         /// The file has failed, and the peer was told. The rest of its data is dropped.
@@ -29,7 +30,7 @@ final class FileReception {
     /// How long one call of ``tick()`` hashes, at the most.
     private static let hashingTimePerTick: Duration = .milliseconds(200)
 
-    /// Finds out what is held of an offer, or that it was stored before.
+    /// Finds out what is held of the offer, or that everything was stored before.
     init(_ offer: FileFrame.Offer, in folder: FileFolder) throws(FileFailure) {
         guard FileName.isAllowed(offer.name, allowsHidden: folder.rules.allowsHidden) else {
             throw FileFailure(
@@ -56,14 +57,14 @@ final class FileReception {
             folder.removeIfEmpty(offer, offerFolder)
             throw error
         }
-        // Unowned is safe, since this object owns what is held.
+        // Unowned is safe, since only this object owns `held`, and thus this closure.
         held?.reservation.unwritten = { [unowned self] in unwritten }
     }
 
     /// Removes the folders that hold nothing for a later transfer. Called when nothing more comes.
     func close() {
         current = .notBegun
-        complete = CompleteFiles()
+        completeFiles = CompleteFiles()
         if let held = held.take() { held.close() }
         folder.removeEmpty()
     }
@@ -125,7 +126,7 @@ final class FileReception {
 
     /// Tells the peer how many files have ended, and are durable unless they have failed.
     private func reportEnded() {
-        let ended = complete.firstIndex ?? announced.firstIndex
+        let ended = completeFiles.firstIndex ?? announced.firstIndex
         guard ended > reportedEnded else { return }
         reportedEnded = ended
         state.ended = ended
@@ -154,7 +155,7 @@ final class FileReception {
         answer(.failed(index: offer.files, failure.problem))
     }
 
-    /// Gives up the current file, but does not remove its bytes.
+    /// Records that the current file has failed, and tells the peer. Keeps the file's bytes.
     private func failCurrent(_ failure: FileFailure) {
         current = .dropping
         if let first = announced.first { fail(first.entry, announced.firstIndex, failure) }
@@ -190,7 +191,7 @@ final class FileReception {
     }
 
     private func announce(_ entry: FileEntry) throws(FileViolation) {
-        let index = try announced.count(entry)
+        let index = try announced.countFile(entry)
         answers.files += 1
         do throws(FileFailure) {
             let parts = try parts(of: entry.path)
@@ -277,7 +278,7 @@ final class FileReception {
             throw FileViolation("a hash of held bytes where none are held, or a second one")
         }
         do throws(FileFailure) {
-            // Short files are compared at once, and others by and by.
+            // If few bytes are held, they are hashed and compared at once; otherwise piece by piece.
             try catchUp(file)
         } catch {
             failCurrent(error)
@@ -309,13 +310,13 @@ final class FileReception {
                     throw FileFailure(.wrongHash, "the bytes are not those that the sender read")
                 }
                 try file.setTime()
-                complete.append(file, announced.firstIndex)
+                completeFiles.append(file, announced.firstIndex)
             } catch {
                 failCurrent(error)
             }
         }
         endCurrent()
-        if complete.isFull || !offer.isFolder { flush() }
+        if completeFiles.isFull || !offer.isFolder { flush() }
     }
 
     private func skip(_ problem: FileProblem) throws(FileViolation) {
@@ -341,9 +342,9 @@ final class FileReception {
     /// Hashes bytes that are not hashed yet, and makes files durable that have been complete for a
     /// second. Called four times a second.
     func tick() {
-        let begin = ContinuousClock.now
+        let start = ContinuousClock.now
         while case .writing(let file) = current, file.hasBacklog,
-            ContinuousClock.now - begin < Self.hashingTimePerTick
+            ContinuousClock.now - start < Self.hashingTimePerTick
         {
             do throws(FileFailure) {
                 try catchUp(file)
@@ -351,14 +352,14 @@ final class FileReception {
                 failCurrent(error)
             }
         }
-        if complete.tick() { flush() }
+        if completeFiles.tick() { flush() }
         reportReceived(atOnce: true)
     }
 
     /// Makes all complete files durable. Puts them into the tree, or gives a single file its final
     /// name.
     private func flush() {
-        let files = complete.take()
+        let files = completeFiles.take()
         if let held, !files.isEmpty {
             if offer.isFolder {
                 for (file, failure) in held.storeInTree(files) {

@@ -36,16 +36,23 @@ final class FileSender {
         var refusal: FileTransfer.Failure?
     }
 
-    /// The peer's answer to a `file` frame: the offset from which it needs the data, that it has
-    /// the file already, or that it cannot store the file.
-    private enum Answer { case from(UInt64), have, failed }
+    /// The peer's answer to a `file` frame.
+    private enum Answer {
+        /// The peer needs the data from this offset on.
+        case from(UInt64)
+        /// The peer has the file already.
+        case have
+        /// The peer cannot store the file.
+        case failed
+    }
 
     /// The file that is being sent.
     private struct Current {
         let descriptor: Descriptor
         let entry: FileEntry
         let version: FileSource.Version
-        /// The offset where sending began; 0 after `again`. The peer held the bytes before it.
+        /// The offset where sending began; 0 after `again`. The peer held the bytes before this
+        /// offset.
         var start: UInt64
         /// The offset of the next byte to send.
         var position: UInt64
@@ -84,7 +91,7 @@ final class FileSender {
     /// Whether a file that the peer answered with `have` has changed since the offer.
     private var hasStaleFile = false
 
-    /// The approximate length of the bytes in a step.
+    /// The approximate size of the data in a step, in bytes.
     private static let stepSize = 256 << 10
 
     init(_ source: FileSource) { self.source = source }
@@ -213,7 +220,7 @@ final class FileSender {
         guard source.isUnchanged(file.descriptor, file.entry, file.version) else {
             throw FileFailure(.changed, "changed while it was sent")
         }
-        // In `/proc`, for example, files have the size 0.
+        // In `/proc`, for example, files have bytes although their size is 0.
         guard try file.descriptor.read(at: file.position, atMost: 1).isEmpty else {
             throw FileFailure(.changed, "has more bytes than its size says")
         }
@@ -262,6 +269,7 @@ final class FileSender {
     /// Processes bytes that the peer sent.
     func receive(_ bytes: [UInt8]) throws(FileViolation) {
         reader.append(bytes)
+        // The types from `accept` on are those that a receiver sends.
         while let frame = try reader.next(where: { $0.rawValue >= FileFrame.Kind.accept.rawValue })
         { try receive(frame) }
     }

@@ -136,10 +136,10 @@ final class FileSource {
         path.utf8.split(separator: UInt8(ascii: "/")).last.map { String(Substring($0)) } ?? ""
     }
 
-    /// The id in the offer, by which a receiver finds what it holds. It is the same for the same
-    /// folder at the same path, and for the same file at the same path with the same size and times
-    /// of modification and of status change, also in another process. After writing other bytes, a
-    /// program can set the time of modification back, but not the time of status change.
+    /// The id in the offer, by which a receiver finds what it holds. The same folder at the same
+    /// path always has the same id, also in another process. The same file at the same path has the
+    /// same id as long as its size and its times of modification and of status change stay. (After
+    /// writing other bytes, a program can set back the first time, but not the second.)
     private static func identifier(_ path: String, _ version: Version, isFolder: Bool) -> [UInt8] {
         let resolved = unsafe realpath(path, nil)
         defer { unsafe free(resolved) }

@@ -240,11 +240,15 @@ public final class FileTransfer: Sendable {
 /// Measures the rate in bytes per second over the last three seconds.
 struct RateMeter: Sendable {
     private var samples: [(time: ContinuousClock.Instant, bytes: UInt64)] = []
+    /// How many bytes the receiver had before the transfer.
     private var held: UInt64 = 0
+    /// The time over which the rate is measured.
     private static let span: Duration = .seconds(3)
     /// The longest time left that is reported. A `Duration` has room for about 10^20 seconds.
     private static let mostSecondsLeft = 1e12
 
+    /// Records that the receiver has `bytes` of `total` bytes now. Returns the rate and the time that
+    /// the rest takes.
     mutating func measure(
         _ bytes: UInt64, of total: UInt64, held: UInt64, isTransferring: Bool,
         now: ContinuousClock.Instant = .now

@@ -30,6 +30,7 @@ enum HeldName {
     /// Whether this is the name of an offer's folder, or of a note.
     static func isOfOfferOrNote(_ name: String) -> Bool {
         guard name.hasPrefix(offerPrefix) || name.hasPrefix(notePrefix) else { return false }
+        // Both prefixes have the same length.
         let hash = name.dropFirst(offerPrefix.count)
         return isHash(hash.hasSuffix(newSuffix) ? hash.dropLast(newSuffix.count) : hash)
     }

@@ -17,8 +17,8 @@ final class HeldOffer {
     /// The names of the files that were held before and are not announced yet.
     private var unannounced: Set<String>
 
-    /// For this many files or folders or more, the whole file system is synchronized instead of
-    /// each of them.
+    /// For this many files or more, or this many folders or more, the whole file system is
+    /// synchronized instead of each file or folder.
     private static let manyFiles = CompleteFiles.manyFiles
 
     /// Reserves the space for the offer. `descriptor` is the offer's folder.
@@ -58,9 +58,9 @@ final class HeldOffer {
             try reservation.addFile(entry.size, isNew: true)
             return 0
         }
-        // If an earlier process ended between the two steps of a rename by `linkat`, the held file
-        // is a second link to a stored file. For a small file of a tree, the comparison takes
-        // longer than the transfer.
+        // Two kinds of held files are not used. If an earlier process ended between the two steps
+        // of a rename by `linkat`, the held file is a second link to a stored file. And for a small
+        // file of a tree, to compare what is held takes longer than to send the file again.
         guard status.isRegular, status.st_nlink == 1,
             !offer.isFolder || entry.size >= TreeFolder.leastCompared
         else {
@@ -150,8 +150,8 @@ final class HeldOffer {
     }
 
     /// Makes the bytes of files durable. If that fails, removes these files, so that their bytes
-    /// come again: the system reports only once that bytes of a file are lost, so the next call
-    /// would succeed without them.
+    /// come again: the system reports only once that bytes of a file are lost, so the next call of
+    /// this function would succeed although they are lost.
     private func synchronize(_ files: [CompleteFiles.File]) throws(FileFailure) {
         do throws(FileFailure) {
             if files.count < Self.manyFiles {

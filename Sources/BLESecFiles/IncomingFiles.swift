@@ -4,8 +4,8 @@ internal import BLESecDelivery
 internal import BLESecLinks
 internal import BLESecLocking
 
-/// Passes the bytes that arrive on a stream to a ``FileReceiver``, and writes its answers to the
-/// stream.
+/// Passes the bytes that arrive on a stream to a ``FileReceiver``, and writes the receiver's answers
+/// to the stream.
 struct IncomingFiles: Sendable {
     let connection: PeerConnection
     let stream: PeerConnection.Stream
@@ -26,6 +26,8 @@ struct IncomingFiles: Sendable {
 
     /// The time between two calls of ``FileReceiver/tick()``.
     private static let tickInterval: Duration = .milliseconds(250)
+    /// The most bytes that are read from the stream at a time.
+    private static let pieceSize = 256 << 10
 
     private enum Event: Sendable {
         case bytes([UInt8])
@@ -60,8 +62,8 @@ struct IncomingFiles: Sendable {
                 receiver.value.close()
                 return receiver.value.state
             }
-            // Everything may be stored already. The note about it stays, since the sender may not
-            // have learned of that.
+            // Everything may be stored already. Then the note about the offer stays, since the
+            // sender may not know that everything is stored.
             if let name = state.name, state.failures.count == 0 {
                 return transfer.end(.success(name))
             }
@@ -169,7 +171,7 @@ struct IncomingFiles: Sendable {
         do throws(ChannelError) {
             var iterator = permits.makeAsyncIterator()
             while await iterator.next(isolation: nil) != nil {
-                guard let bytes = try await stream.read(atMost: 1 << 18) else {
+                guard let bytes = try await stream.read(atMost: Self.pieceSize) else {
                     feed.yield(.end)
                     return
                 }

@@ -25,8 +25,8 @@ struct OutgoingFiles: Sendable {
         }
     }
 
-    /// How long the offer is repeated while the receiver is `busy`: its earlier transfer of the
-    /// same file has not ended yet.
+    /// How long the offer is repeated while the receiver is `busy`, because the receiver's earlier
+    /// transfer of the same file has not ended yet.
     private static let patience: Duration = .seconds(10)
 
     func run() async {

@@ -4,15 +4,16 @@ internal import Glibc
 /// An incomplete file on the receiver's disk, while its data arrives.
 ///
 /// What was held of the file before is hashed in pieces while later data already arrives, and
-/// compared with what the sender has. If it differs, the file begins anew. Used on one thread.
+/// compared with what the sender has. If the two differ, the file begins anew. Used on one thread.
 final class PartialFile {
     let entry: FileEntry
     let descriptor: Descriptor
     /// How many bytes are in the file now.
     private(set) var position: UInt64
-    /// How many bytes were held.
+    /// How many bytes of the file were held when this object was made.
     private let start: UInt64
     private var prefix: Prefix
+    /// The hash of the first `hash.count` bytes of the file.
     private let hash = RunningHash()
 
     /// What is known about the bytes before `start`.
@@ -69,7 +70,7 @@ final class PartialFile {
     /// Whether bytes in the file are still to be hashed.
     var hasBacklog: Bool { !awaitsAgain && hash.count < position }
 
-    /// Hashes a piece of what was held, or of what has arrived since.
+    /// Hashes a piece of what was held or, after that, of what has arrived since.
     func catchUp() throws(FileFailure) {
         guard hasBacklog else { return }
         guard case .comparing(own: nil, let peer) = prefix else {
@@ -88,8 +89,8 @@ final class PartialFile {
     }
 
     /// Compares the two hashes of what was held, and returns whether they are the same; nil if one
-    /// is not known yet, if they were compared before, or if nothing was held. If they differ,
-    /// removes all bytes of the file.
+    /// of the hashes is not known yet, if they were compared before, or if nothing was held. If the
+    /// hashes differ, removes all bytes of the file.
     func comparePrefixes() throws(FileFailure) -> Bool? {
         guard case .comparing(let own?, let peer?) = prefix else { return nil }
         guard own == peer else {

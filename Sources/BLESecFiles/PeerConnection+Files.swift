@@ -12,12 +12,13 @@ extension PeerConnection {
     /// again. Symbolic links in a folder are not followed.
     ///
     /// The transfer holds a thread and a descriptor until it ends, also while there is no link, so
-    /// begin only a few transfers at a time. It goes on if nobody keeps the ``FileTransfer``.
+    /// begin only a few transfers at a time. The transfer goes on even if the program does not keep
+    /// the ``FileTransfer``.
     ///
     /// - Parameters:
     ///   - path: the file or folder.
-    ///   - sendsHidden: whether files and folders whose names begin with a dot are sent, too, if
-    ///     they are inside a folder.
+    ///   - sendsHidden: whether files and folders inside a folder are sent, too, if their names
+    ///     begin with a dot.
     ///   - onOmission: called for each file or folder inside the folder that cannot be sent.
     /// - Throws: `noSuchFile` when the file or folder cannot be read; `refused` for a name that
     ///   cannot be sent; `incomplete` when a folder has too many files or bytes; `limitExceeded`
@@ -141,9 +142,10 @@ extension PeerConnection.Stream {
 /// A file or folder that the peer offers. Only the first answer counts, be it
 /// ``accept(into:_:)`` or ``refuse(_:_:)``.
 public struct FileOffer: Sendable {
-    /// The name that the peer gave to it. The name was not checked yet: do not use it as a path.
+    /// The name that the peer gave to the file or folder. The name was not checked yet: do not use
+    /// it as a path.
     public let name: String
-    /// Whether it is a folder.
+    /// Whether the peer offers a folder.
     public let isFolder: Bool
     /// How many bytes there are, as the peer says.
     public let bytes: UInt64

@@ -1,6 +1,7 @@
 internal import BLESecLocking
 
-/// What a sender has offered over one connection, and which notes there are about it.
+/// What a sender has offered over one connection, and which notes there are about the stored offers
+/// (``StoredNotes``).
 ///
 /// A sender that is started again offers everything again. So that it sends nothing twice, the
 /// notes stay until the sender has ended the connection and knows that everything is stored.
@@ -12,19 +13,20 @@ package final class ReceivingSession: Sendable {
     }
 
     private struct State {
-        /// The ids of the offers that are not stored, or whose sender does not know that yet.
-        var missing: Set<[UInt8]> = []
-        /// Whether something is missing that `missing` does not list, because the offer did not
-        /// arrive or the list was full.
-        var isIncomplete = false
+        /// The ids of the offers that are not stored, or are stored but the sender does not know
+        /// that yet.
+        var unsettled: Set<[UInt8]> = []
+        /// Whether there was such an offer that `unsettled` does not contain, because the offer did
+        /// not arrive or the set was full.
+        var hasUnlisted = false
         /// The ids of the offers that are stored, and whose sender knows that.
         var stored: [Place: Set<[UInt8]>] = [:]
     }
 
     private let state = Locked(State())
-    private static let mostMissing = 1_000
-    /// How many notes are kept. The notes about further offers are removed as soon as the sender
-    /// knows that they are stored.
+    private static let mostUnsettled = 1_000
+    /// How many notes are kept. The note about a further offer is removed as soon as the sender
+    /// knows that this offer is stored.
     private static let mostNotes = 10_000
 
     package init() {}
@@ -32,22 +34,22 @@ package final class ReceivingSession: Sendable {
     /// Records that an offer has arrived.
     func begin(_ id: [UInt8]) {
         state.withLock { state in
-            if state.missing.count < Self.mostMissing {
-                state.missing.insert(id)
-            } else if !state.missing.contains(id) {
-                state.isIncomplete = true
+            if state.unsettled.count < Self.mostUnsettled {
+                state.unsettled.insert(id)
+            } else if !state.unsettled.contains(id) {
+                state.hasUnlisted = true
             }
         }
     }
 
     /// Records that an offer has not arrived, for example because the sender was ended.
-    func noteOfferGivenUp() { state.withLock { $0.isIncomplete = true } }
+    func noteOfferGivenUp() { state.withLock { $0.hasUnlisted = true } }
 
     /// Records that the sender knows that this offer is stored, and returns whether the offer's
     /// note is kept. The note is not kept if there are too many.
     func recordStored(_ id: [UInt8], in folder: String, from peer: [UInt8]) -> Bool {
         state.withLock { state in
-            state.missing.remove(id)
+            state.unsettled.remove(id)
             guard state.stored.values.reduce(0, { $0 + $1.count }) < Self.mostNotes else {
                 return false
             }
@@ -56,11 +58,11 @@ package final class ReceivingSession: Sendable {
         }
     }
 
-    /// Removes the notes, unless something is missing. Called when the sender has ended the
-    /// connection, and all transfers have ended.
+    /// Removes the notes if every offer is known to be stored, and the sender knows that.
+    /// Called when the sender has ended the connection, and all transfers have ended.
     package func end() async {
         let stored = state.withLock { state in
-            state.missing.isEmpty && !state.isIncomplete ? state.stored : [:]
+            state.unsettled.isEmpty && !state.hasUnlisted ? state.stored : [:]
         }
         guard !stored.isEmpty, let thread = BlockingThread.start() else { return }
         await thread.run {

@@ -1,7 +1,7 @@
 internal import BLESecLocking
 internal import CBLESecLinux
 
-/// The space that one offer may take, until the object is released. Used on one thread.
+/// The space that is reserved for one offer until the object is released. Used on one thread.
 ///
 /// At first, the space is what the offer announces, or what is held if that is more. A tree needs
 /// more space for its folders, and for held files that are no longer part of it. Such space is
@@ -21,23 +21,30 @@ final class SpaceReservation {
     /// How long after a refusal the room is not measured again.
     private static let pause: Duration = .milliseconds(250)
 
-    /// How many bytes a transfer may take in all, and its offer's folder.
+    /// What one transfer may take.
     private struct Entry {
+        /// How many bytes the transfer may take in all, with what is held.
         var bytes: UInt64
+        /// The offer's folder.
         let held: Descriptor
+        /// How many bytes are in the offer's folder now.
         var heldBytes: UInt64 { SpaceReservation.size(of: held) }
     }
 
     /// What the transfers of this process may take, by the ``key(of:)`` of their folders.
     private static let all = Locked<[String: Entry]>([:])
 
-    /// The folder that receives files, and in it the folder with the peer's incomplete files.
-    private let folder, peerFolder: Descriptor
+    /// The folder that receives files.
+    private let folder: Descriptor
+    /// The folder with the peer's incomplete files.
+    private let peerFolder: Descriptor
     /// How many bytes the peer's incomplete files may take.
     private let quota: UInt64
-    /// The offer's folder, and its name.
+    /// The offer's folder.
     private let held: Descriptor
+    /// The name of the offer's folder.
     private let heldName: String
+    /// The ``key(of:)`` of the offer's folder.
     private let key: String
     /// The bytes that were offered, and those of the folders that were made.
     private var offered: UInt64
@@ -66,7 +73,7 @@ final class SpaceReservation {
         // last as long as the reservation.
         self.held = try held.open(".", O_RDONLY | O_DIRECTORY)
         (heldName, key) = (HeldName.ofOffer(offer), Self.key(of: held))
-        // A tree has a folder of its own.
+        // A tree takes one block more, for the folder in which it is assembled.
         offered = offer.bytes
         offered.add((offer.files + (offer.isFolder ? 1 : 0)) * Self.block)
         expected = Self.size(of: held)
@@ -85,7 +92,7 @@ final class SpaceReservation {
     }
 
     deinit {
-        // The next transfer of the offer may have its entry already.
+        // The next transfer of the same offer may have put its entry there already.
         Self.all.withLock { if $0[key]?.held === held { $0[key] = nil } }
     }
 

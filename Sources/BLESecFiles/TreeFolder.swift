@@ -10,8 +10,9 @@ final class TreeFolder {
     private let isFresh: Bool
     /// The space for the tree; each new folder takes some.
     private let reservation: SpaceReservation
-    /// The hashes of the paths of files and of folders that belong to the tree.
+    /// The hashes of the paths of the files that belong to the tree.
     private var files: Set<Int> = []
+    /// The hashes of the paths of the folders that belong to the tree.
     private var folders: Set<Int> = []
     /// The inodes of the tree's files and folders; empty if ``isFresh``.
     ///
@@ -64,7 +65,7 @@ final class TreeFolder {
         return false
     }
 
-    /// Makes a folder, and those above it.
+    /// Makes a folder, and the missing folders above it.
     func makeFolder(_ path: String, _ parts: [String]) throws(FileFailure) {
         let hash = Self.hash(path)
         // A sender may repeat a folder, which then has no effect.
@@ -125,8 +126,8 @@ final class TreeFolder {
 
     private enum Comparison { case same, maybeSame, different }
 
-    /// The size of the smallest file whose bytes are compared, which takes a round trip. A smaller
-    /// file is sent again in about the same time.
+    /// The size of the smallest file whose bytes are compared, in bytes. A comparison takes a round
+    /// trip; a smaller file is sent again in about the same time.
     static let leastCompared: UInt64 = 32 << 10
 
     /// Compares a file's size, time and mode with those of the announced file. Some file systems
@@ -198,7 +199,7 @@ final class TreeFolder {
             let name = String(Substring(part))
             let status = folder.status(of: name)
             if !isFresh, let status, !status.isFolder {
-                // It was a file in an earlier version of the tree.
+                // In an earlier version of the tree, a file had the path of this folder.
                 try requireNotInTree(status)
                 folder.remove(name)
             }

@@ -11,8 +11,8 @@ package struct JSONReader {
 
     /// A parse error.
     package struct Failure: Error {
-        /// The offset of the first invalid byte, or of the invalid word, number, string or name;
-        /// the text's length if the text ends too early.
+        /// The offset, in bytes, of the first invalid byte, or of the invalid word, number, string
+        /// or name. If the text ends too early, the text's length in bytes.
         package let position: Int
         package let reason: String
     }
@@ -20,7 +20,7 @@ package struct JSONReader {
     /// Parses all of `bytes` as one value.
     package static func read(_ bytes: [UInt8]) throws(Failure) -> JSONValue {
         var reader = JSONReader(bytes: bytes)
-        let value = try reader.value()
+        let value = try reader.readValue()
         reader.skipSpace()
         guard reader.current == nil else { throw reader.failure() }
         return value
@@ -43,7 +43,7 @@ package struct JSONReader {
         }
     }
 
-    /// Skips the current byte if it equals `byte`; returns whether it does.
+    /// Skips the current byte if it is `byte`, and returns whether it was.
     private mutating func take(_ byte: Unicode.Scalar) -> Bool {
         guard current == UInt8(ascii: byte) else { return false }
         position += 1
@@ -56,24 +56,27 @@ package struct JSONReader {
         return take(byte)
     }
 
+    /// Skips white space and the byte `byte`; throws if another byte or the end follows.
     private mutating func expect(_ byte: Unicode.Scalar) throws(Failure) {
         guard skipSpaceAndTake(byte) else { throw failure() }
     }
 
     // MARK: Values
 
-    private mutating func value() throws(Failure) -> JSONValue {
+    private mutating func readValue() throws(Failure) -> JSONValue {
         skipSpace()
         switch current {
-        case UInt8(ascii: "{"): return try nested { reader throws(Failure) in try reader.object() }
-        case UInt8(ascii: "["): return try nested { reader throws(Failure) in try reader.array() }
-        case UInt8(ascii: "\""): return .string(try string())
-        default: return try wordOrNumber()
+        case UInt8(ascii: "{"):
+            return try readNested { reader throws(Failure) in try reader.readObject() }
+        case UInt8(ascii: "["):
+            return try readNested { reader throws(Failure) in try reader.readArray() }
+        case UInt8(ascii: "\""): return .string(try readString())
+        default: return try readWordOrNumber()
         }
     }
 
     /// Skips the opening bracket, and calls `read` one level deeper.
-    private mutating func nested(
+    private mutating func readNested(
         _ read: (inout JSONReader) throws(Failure) -> JSONValue
     ) throws(Failure) -> JSONValue {
         guard depth < Self.maximumDepth else { throw failure("not valid here: nested too deep") }
@@ -84,7 +87,7 @@ package struct JSONReader {
         return value
     }
 
-    private mutating func object() throws(Failure) -> JSONValue {
+    private mutating func readObject() throws(Failure) -> JSONValue {
         var members: [(name: String, value: JSONValue)] = []
         var names: Set<String> = []
         if skipSpaceAndTake("}") { return .object(members) }
@@ -92,29 +95,29 @@ package struct JSONReader {
             skipSpace()
             let start = position
             guard current == UInt8(ascii: "\"") else { throw failure() }
-            let name = try string()
+            let name = try readString()
             guard names.insert(name).inserted else {
                 throw Failure(
                     position: start, reason: "not valid here: a member that occurs a second time")
             }
             try expect(":")
-            members.append((name, try value()))
+            members.append((name, try readValue()))
         } while skipSpaceAndTake(",")
         try expect("}")
         return .object(members)
     }
 
-    private mutating func array() throws(Failure) -> JSONValue {
+    private mutating func readArray() throws(Failure) -> JSONValue {
         var items: [JSONValue] = []
         if skipSpaceAndTake("]") { return .array(items) }
-        repeat { items.append(try value()) } while skipSpaceAndTake(",")
+        repeat { items.append(try readValue()) } while skipSpaceAndTake(",")
         try expect("]")
         return .array(items)
     }
 
     // MARK: Strings
 
-    private mutating func string() throws(Failure) -> String {
+    private mutating func readString() throws(Failure) -> String {
         let start = position
         position += 1
         var units: [UInt8] = []
@@ -127,7 +130,7 @@ package struct JSONReader {
                         position: start, reason: "not valid JSON: a string that is not UTF-8")
                 }
                 return text
-            case UInt8(ascii: "\\"): units += String(try escape()).utf8
+            case UInt8(ascii: "\\"): units += String(try readEscape()).utf8
             default: units.append(byte)
             }
         }
@@ -135,8 +138,8 @@ package struct JSONReader {
     }
 
     /// Reads the part of an escape after the backslash.
-    private mutating func escape() throws(Failure) -> Unicode.Scalar {
-        if take("u") { return try escapedScalar() }
+    private mutating func readEscape() throws(Failure) -> Unicode.Scalar {
+        if take("u") { return try readEscapedScalar() }
         guard let scalar = current.flatMap({ Self.escapes[$0] }) else { throw failure() }
         position += 1
         return scalar
@@ -150,13 +153,13 @@ package struct JSONReader {
 
     /// Reads the digits after `\u`. If they are the first half of a surrogate pair, reads the
     /// second `\u` escape, too.
-    private mutating func escapedScalar() throws(Failure) -> Unicode.Scalar {
+    private mutating func readEscapedScalar() throws(Failure) -> Unicode.Scalar {
         let start = position
-        let first = try fourDigits()
+        let first = try readFourDigits()
         if let scalar = Unicode.Scalar(first) { return scalar }
         if first < 0xDC00, take("\\") {
             guard take("u") else { throw failure() }
-            let second = try fourDigits()
+            let second = try readFourDigits()
             if 0xDC00...0xDFFF ~= second,
                 let scalar = Unicode.Scalar(
                     0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
@@ -167,7 +170,7 @@ package struct JSONReader {
         throw Failure(position: start, reason: "not valid JSON: half of a surrogate pair")
     }
 
-    private mutating func fourDigits() throws(Failure) -> UInt32 {
+    private mutating func readFourDigits() throws(Failure) -> UInt32 {
         var value: UInt32 = 0
         for _ in 0..<4 {
             guard let byte = current, let digit = UInt32(String(Unicode.Scalar(byte)), radix: 16)
@@ -181,7 +184,7 @@ package struct JSONReader {
     // MARK: Words and numbers
 
     /// A number, `true`, `false` or `null`.
-    private mutating func wordOrNumber() throws(Failure) -> JSONValue {
+    private mutating func readWordOrNumber() throws(Failure) -> JSONValue {
         let start = position
         while let byte = current, Self.isInWordOrNumber(byte) { position += 1 }
         switch String(decoding: bytes[start..<position], as: UTF8.self) {

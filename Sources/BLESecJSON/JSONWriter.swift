@@ -48,6 +48,8 @@ package enum JSONWriter {
 
     /// The text of a finite number, rounded as ``JSONValue/real(_:)`` says.
     private static func rounded(_ number: Double) -> String {
+        // The least power of ten with which the whole part has six digits or more; at most that for
+        // nine decimals.
         var scale = 1.0
         while abs(number) * scale < 100_000, scale < 1e9 { scale *= 10 }
         return "\((number * scale).rounded() / scale)"

@@ -4,9 +4,9 @@ package import BLESecLinks
 package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     /// The kernel's name for the adapter, such as `hci0`.
     package let name: String
-    /// Its public address.
+    /// The adapter's public address.
     package let address: BluetoothAddress
-    /// Whether it is powered, which is necessary to dial and to be dialed.
+    /// Whether the adapter is powered, which is necessary to dial and to be dialed.
     package let isUp: Bool
 
     /// All adapters, in the order of their numbers. Needs no privilege.
@@ -21,15 +21,15 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     /// The powered adapter with that name or address.
     ///
     /// - Parameter nameOrAddress: `hci1` or `AA:BB:CC:DD:EE:FF`.
-    /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none or it is off. If no adapter
-    ///   has that name or address, the reason lists the existing adapters.
+    /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is no such adapter, or it is off. If no
+    ///   adapter has that name or address, the reason lists the existing adapters.
     package static func named(_ nameOrAddress: String) throws(LinkError) -> Adapter {
         try choose(nameOrAddress, among: all())
     }
 
     /// The first adapter that is powered.
     ///
-    /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none.
+    /// - Throws: ``LinkError/Code/noSuchAdapter`` when no adapter is powered.
     package static func first() throws(LinkError) -> Adapter { try choose(nil, among: all()) }
 
     /// The first powered adapter with the name or address `wanted`, or the first powered one if

@@ -6,7 +6,7 @@ public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
     /// The address as a 48-bit big-endian number.
     private let value: UInt64
 
-    /// Makes an address of six bytes in the order in which they are written.
+    /// Makes an address of six bytes, in the order of the text form.
     ///
     /// - Returns: nil if there are not exactly six.
     public init?(bytes: [UInt8]) {
@@ -35,7 +35,7 @@ public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
     /// `00:00:00:00:00:00`, which means any adapter (BDADDR_ANY).
     public static let any = BluetoothAddress(value: 0)
 
-    /// The six bytes in the order in which they are written.
+    /// The six bytes, in the order of the text form.
     public var bytes: [UInt8] {
         stride(from: 40, through: 0, by: -8).map { UInt8(truncatingIfNeeded: value >> $0) }
     }

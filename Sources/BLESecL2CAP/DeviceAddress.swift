@@ -1,6 +1,7 @@
 package import BLESecLinks
 
-/// Where a device can be dialed: its address and the address type. It authenticates nobody.
+/// Where a device can be dialed: its address and the type of that address. An address authenticates
+/// nobody.
 package struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
     package let address: BluetoothAddress
     package let type: AddressType

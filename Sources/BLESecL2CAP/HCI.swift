@@ -5,8 +5,8 @@ import Glibc
 /// The kernel's information about its adapters and their links. Only ``phys(ofLink:adapter:)``
 /// needs a privilege. This is the only file of this module that calls C functions.
 enum HCI {
-    /// The size of `sockaddr_l2`, which ``L2CAPSocketAddress`` lays out by hand.
-    static var socketAddressSize: Int { MemoryLayout<sockaddr_l2>.size }
+    /// The size of `sockaddr_l2`, to compare with ``L2CAPSocketAddress/size``.
+    static var l2capSocketAddressSize: Int { MemoryLayout<sockaddr_l2>.size }
 
     static func adapters() throws(SystemError) -> [Adapter] {
         let descriptor = try openSocket()
@@ -59,13 +59,14 @@ enum HCI {
             throw SystemError(errno)
         }
         let deadline = ContinuousClock.now + .seconds(1)
-        var buffer = [UInt8](repeating: 0, count: 260)
+        var buffer = [UInt8](repeating: 0, count: Int(HCI_MAX_EVENT_SIZE))
         while true {
             let millisecondsLeft = (deadline - .now) / .milliseconds(1)
             var event = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             let result =
                 millisecondsLeft > 0
                 ? unsafe poll(&event, 1, Int32(millisecondsLeft.rounded(.up))) : 0
+            // 0 means that the second is over.
             guard result != 0 else { throw SystemError(ETIMEDOUT) }
             if result < 0 {
                 guard errno == EINTR else { throw SystemError(errno) }
@@ -90,6 +91,7 @@ enum HCI {
 
     /// The adapter with that number; nil when it has been removed meanwhile.
     private static func adapter(_ descriptor: Int32, _ number: UInt16) -> Adapter? {
+        // The name has at most 8 bytes; the ninth stays 0.
         var name = [CChar](repeating: 0, count: 9)
         var address = [UInt8](repeating: 0, count: 6)
         var flags: UInt32 = 0

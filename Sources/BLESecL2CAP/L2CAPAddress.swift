@@ -44,7 +44,7 @@ struct L2CAPSocketAddress: Hashable {
 
     var device: BluetoothAddress
     var type: AddressType
-    /// The PSM, or 0 to bind to a dynamic one.
+    /// The PSM. When a socket is bound, 0 lets the kernel choose a free dynamic PSM.
     var psm: UInt16
 }
 

@@ -12,10 +12,11 @@ extension SocketLink {
     ///   - receiveMTU: the largest SDU that the peer may send, 23 to 8,192 bytes.
     ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
     ///     well.
-    /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nothing listens on the PSM or the
-    ///   device cannot be reached, ``LinkError/Code/unreachable`` when no adapter is on,
-    ///   ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` when the task is
-    ///   cancelled.
+    /// - Throws: ``LinkError``, for example with these codes:
+    ///   - ``LinkError/Code/refused`` when nothing listens on the PSM or the device cannot be reached.
+    ///   - ``LinkError/Code/unreachable`` when no adapter is on.
+    ///   - ``LinkError/Code/timedOut`` at the deadline.
+    ///   - ``LinkError/Code/cancelled`` when the task is cancelled.
     package static func dial(
         _ address: L2CAPAddress, from adapter: Adapter? = nil, deadline: MonotonicTime,
         receiveMTU: Int = L2CAPSocket.maximumReceiveMTU,

@@ -24,8 +24,8 @@ package enum L2CAPSocket {
     static let optionSendMTU: Int32 = 12  // BT_SNDMTU
     static let optionReceiveMTU: Int32 = 13  // BT_RCVMTU
 
-    /// The size of each of the two socket buffers, in bytes. It is the default maximum for an
-    /// unprivileged process (`net.core.wmem_max`). The kernel doubles it.
+    /// The size that is set for each of the two socket buffers, in bytes: the default limit for an
+    /// unprivileged process (`net.core.wmem_max`). The kernel makes the buffers twice as large.
     ///
     /// With a small receive buffer, the kernel gives no more credits in the middle of an SDU, and
     /// the channel stalls for ever. With a small send buffer, the kernel never takes a large SDU.

@@ -9,7 +9,8 @@ package struct OpenLink: Sendable, Hashable {
     package let peer: BluetoothAddress
 }
 
-/// A physical layer of LE (Core Specification 5.4, volume 6, part A, 1).
+/// A physical layer of LE (Core Specification 5.4, volume 6, part A, 1). The raw value is the
+/// layer's number in the answer to the command LE Read PHY.
 package enum PHY: UInt8, Sendable, CustomStringConvertible {
     case le1M = 1, le2M, leCoded
 
@@ -27,7 +28,7 @@ package struct LinkPHYs: Sendable, Hashable, CustomStringConvertible {
     package let sending: PHY
     package let receiving: PHY
 
-    /// The end of a sentence that begins with "the link".
+    /// Words that continue "the link", such as "uses LE 2M".
     package var description: String {
         sending == receiving
             ? "uses \(sending)" : "sends with \(sending) and receives with \(receiving)"

@@ -45,7 +45,7 @@ public struct PSM: Sendable, Hashable, CustomStringConvertible {
     /// The numbers of dynamic PSMs.
     package static let dynamic = 0x80...0xFF
 
-    /// Whether it is a dynamic PSM, 0x80 to 0xFF.
+    /// Whether the PSM is dynamic: 0x80 to 0xFF.
     public var isDynamic: Bool { Self.dynamic.contains(Int(rawValue)) }
     /// The form `0x80`.
     public var description: String { Self.text(Int(rawValue)) }

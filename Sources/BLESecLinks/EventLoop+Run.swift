@@ -26,8 +26,8 @@ extension EventLoop {
         endOfTurn.append(work)
     }
 
-    /// Counts a call of the running task, and returns whether the task may make it at once. If not,
-    /// the task has to call ``giveWay()`` first. Called on the loop's thread.
+    /// Counts a call that the running task wants to make, and returns whether the task may make it
+    /// at once. If not, the task has to call ``giveWay()`` first. Called on the loop's thread.
     package func mayContinue() -> Bool {
         callsOfTask += 1
         return callsOfTask <= Self.callsInARow
@@ -63,7 +63,8 @@ extension EventLoop {
         return (timers.count, sources.count)
     }
 
-    /// Queues work from any thread. Wakes a waiting loop, and restarts its thread if it has ended.
+    /// Queues work from any thread. Wakes a waiting loop, and restarts the loop's thread if the
+    /// thread has ended.
     func submit(_ work: LoopWork) {
         if isCurrent { return ready.append(work) }
         let mustStart = inbox.withLock { inbox in
@@ -79,7 +80,7 @@ extension EventLoop {
 
     /// The body of the loop's thread.
     func run() {
-        thread.store(LoopThread.identity, ordering: .relaxed)
+        threadIdentity.store(LoopThread.identity, ordering: .relaxed)
         while true {
             turn &+= 1
             takeInbox()
@@ -87,11 +88,13 @@ extension EventLoop {
             runEndOfTurn()
             fireDueTimers()
             if !ready.isEmpty || !deferred.isEmpty || !endOfTurn.isEmpty {
+                // Work is left, so the loop does not wait.
                 _ = poll(nanoseconds: 0)
             } else if isStopping {
                 resumeIdleWaiters()
                 if ready.isEmpty && end() { return }
             } else if !idleWaiters.isEmpty {
+                // The loop is idle if no descriptor is ready and no timer is due.
                 if poll(nanoseconds: 0) == 0, !hasDueTimer { resumeIdleWaiters() }
             } else if prepareToSleep() {
                 _ = poll(nanoseconds: nanosecondsToNextTimer())
@@ -107,7 +110,8 @@ extension EventLoop {
         }
     }
 
-    /// Runs jobs, and the work that they defer, until none is left or their limit is reached.
+    /// Runs jobs, and the work that they defer, until nothing is left to run or the limit
+    /// ``jobsBetweenPolls`` is reached.
     private func runQueued() {
         var budget = Self.jobsBetweenPolls
         while budget > 0 {
@@ -232,7 +236,7 @@ extension EventLoop {
             guard inbox.work.isEmpty else { return nil }
             inbox.isRunning = false
             // Under the mutex, because the next thread may begin as soon as the mutex is released.
-            thread.store(0, ordering: .relaxed)
+            threadIdentity.store(0, ordering: .relaxed)
             poller.close()
             defer { inbox.endWaiters = [] }
             return inbox.endWaiters

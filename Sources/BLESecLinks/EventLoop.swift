@@ -26,7 +26,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     let poller: Poller
     let inbox = Locked(Inbox())
     /// The ``LoopThread/identity`` of the loop's thread; 0 while there is none.
-    let thread = Atomic<UInt>(0)
+    let threadIdentity = Atomic<UInt>(0)
 
     // Used on the loop's thread only:
     #if !DEBUG
@@ -43,7 +43,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         @safe @exclusivity(unchecked)
     #endif
     var endOfTurn: [any DeferredWork] = []
-    /// An empty array that keeps its memory, for the next `deferred` or `endOfTurn`.
+    /// An empty array that keeps the memory of an earlier `deferred` or `endOfTurn` for the next one.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -55,8 +55,9 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     package internal(set) var turn: UInt64 = 0
     /// Whether the shutdown has begun. Until ``isShutDown`` is true as well, links can still send.
     package internal(set) var hasBegunShutdown = false
-    /// The job of the task that runs now, and the job with which that task continues next.
+    /// The job of the task that runs now.
     var runningJob: UnownedJob?
+    /// The job with which the task of ``runningJob`` continues next.
     var nextJob: UnownedJob?
     /// The number of calls that the running task has made since it was taken from the queue; see
     /// ``mayContinue()``.
@@ -67,6 +68,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     var timers = TimerHeap()
     var sources = SourceTable()
     lazy var packetSpace = PacketSpace()
+    /// The callers of ``settle()`` that wait until the loop has nothing to do.
     var idleWaiters: [CheckedContinuation<Void, Never>] = []
     /// The stored value of ``isShutDown``.
     #if !DEBUG
@@ -105,7 +107,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     /// The time now, by the loop's clock. Can be read on any thread.
     public var now: MonotonicTime { clock.source?.now ?? Socket.monotonicTime() }
     /// Whether the calling thread is the loop's thread.
-    public var isCurrent: Bool { thread.load(ordering: .relaxed) == LoopThread.identity }
+    public var isCurrent: Bool { threadIdentity.load(ordering: .relaxed) == LoopThread.identity }
     /// Whether the loop is shut down: links cannot send any more. Read on the loop's thread only.
     public var isShutDown: Bool { isStopping }
     /// Whether ``shutdown()`` has been called; the loop's thread may not have begun the shutdown

@@ -74,6 +74,7 @@ package final class EventSource: @unchecked Sendable {
     func deliver(_ events: Poller.Events) {
         let reportsHangUp = events.ended && !hasHungUp
         if events.ended { hasHungUp = true }
+        // After a hang-up, the descriptor counts as ready, so that the handler learns of the end.
         let readable = wanted.reads && (events.ended || events.reads)
         let writable = wanted.writes && (events.ended || events.writes)
         let hasUnwantedEvent = (events.reads && !wanted.reads) || (events.writes && !wanted.writes)
@@ -87,8 +88,8 @@ package final class EventSource: @unchecked Sendable {
     /// ``EventLoop/isShutDown``.
     func deliverShutdown() { handler?.sourceIsReady(readable: true, writable: true, hungUp: false) }
 
-    /// Stops watching for unwanted events. The kernel reports a hang-up again and again, even if it
-    /// is unwanted, so after a hang-up a descriptor without wanted events is not watched at all.
+    /// Stops watching for unwanted events. The kernel reports a hang-up again and again, also for a
+    /// descriptor without wanted events. So after a hang-up, such a descriptor is not watched at all.
     private func unwatchUnwanted() {
         if wanted == .none && hasHungUp {
             if watched != nil { loop.poller.remove(descriptor) }
@@ -119,6 +120,7 @@ package final class EventSource: @unchecked Sendable {
 /// The sources of a loop, each with a unique token, which the kernel reports with each event.
 struct SourceTable {
     private struct Slot {
+        /// How many sources were removed from this slot: the upper half of the present source's token.
         var generation: UInt32
         var source: EventSource?
     }

@@ -22,11 +22,12 @@ public protocol Link: AnyObject, Sendable {
     ///
     /// - Parameter bytes: at least one byte, at most ``maximumSDU``.
     /// - Returns: the number of bytes taken: all, a part, or 0 when the send would block.
-    /// - Throws: ``LinkError/Code/tooLarge`` above ``maximumSDU`` (nothing is sent, and the link
-    ///   stays open), ``LinkError/Code/unavailable`` with the system error `ENOBUFS` or `ENOMEM` if
-    ///   the kernel has no memory for it now (nothing is sent, and a later call may succeed),
-    ///   ``LinkError/Code/closed`` after ``close()`` or ``halfClose()``, or the error that ended the
-    ///   link.
+    /// - Throws: one of these errors:
+    ///   - ``LinkError/Code/tooLarge`` above ``maximumSDU``. Nothing is sent, and the link stays open.
+    ///   - ``LinkError/Code/unavailable`` with the system error `ENOBUFS` or `ENOMEM` if the kernel
+    ///     has no memory for the bytes now. Nothing is sent, and a later call may succeed.
+    ///   - ``LinkError/Code/closed`` after ``close()`` or ``halfClose()``.
+    ///   - The error that ended the link.
     func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int
 
     /// Appends received bytes to `buffer`, up to its free capacity.
@@ -56,7 +57,8 @@ public protocol Link: AnyObject, Sendable {
     /// Whether this end's own send queue is empty.
     ///
     /// Closing the link while the queue is not empty may lose the queued bytes (on L2CAP it does).
-    /// A link that cannot know returns true. No handler is called on a change: check again later.
+    /// A link that cannot know returns true. When the value changes, no handler is called: check
+    /// again later.
     var isDrained: Bool { get }
 
     /// How much waits in this end's own send queue; 0 if ``isDrained`` is true.
@@ -144,10 +146,10 @@ public struct LinkAddress: Sendable, Hashable, CustomStringConvertible {
     /// The address, in the type that its kind of link uses.
     package let value: any Hashable & Sendable & CustomStringConvertible
 
-    /// Takes the canonical text of an address.
+    /// Makes an address from its canonical text.
     public init(_ description: String) { value = description }
 
-    /// Takes an address.
+    /// Makes an address from a value of the type that its kind of link uses.
     package init(_ value: some Hashable & Sendable & CustomStringConvertible) { self.value = value }
 
     /// The address as text, in the form that its kind of link prints.

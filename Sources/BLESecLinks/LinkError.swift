@@ -20,7 +20,7 @@ public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
         /// A send was larger than ``Link/maximumSDU``, or a received packet was larger than a peer
         /// may send.
         public static let tooLarge = Code("tooLarge")
-        /// Another listener has the address, or another file is at its path.
+        /// Another listener has the address, or another file is at the address's path.
         public static let addressInUse = Code("addressInUse")
         /// The kernel or the file system does not permit the operation.
         public static let permission = Code("permission")

@@ -18,10 +18,10 @@ package enum LoopEvent: UInt8, Sendable {
 
 /// Tasks that wait for an event on a loop; each task waits for one kind of event.
 ///
-/// A woken task must check again whether it can continue, since other tasks may run first. If an
-/// event lets only some of its tasks continue, they wait with numbers, and only the tasks up to a
-/// number are woken: otherwise each message would resume all of them. A `LoopCondition` is used by
-/// actors of one loop.
+/// A woken task must check again whether it can continue, since other tasks may run first. A task
+/// may wait with a number, such as that of the message whose acknowledgement it waits for. Then
+/// ``wake(_:through:atMost:)`` resumes only the tasks up to a given number, and not all tasks for
+/// each message. A `LoopCondition` is used by actors of one loop.
 ///
 /// The continuations are unchecked, because a checked one costs an allocation for each message.
 /// Each waiter is resumed exactly once, by the code that removes it from the list.
@@ -32,6 +32,7 @@ package enum LoopEvent: UInt8, Sendable {
     private struct Place: Comparable {
         let event: LoopEvent
         let number: UInt64
+        /// Counts the waits, so a task that began to wait later has a greater token.
         let token: UInt64
 
         static func < (a: Place, b: Place) -> Bool {

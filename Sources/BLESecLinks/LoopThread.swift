@@ -1,7 +1,8 @@
 internal import CBLESecLinux
 import Glibc
 
-/// The C part of an event loop's thread.
+/// The pthread functions that an event loop needs: one identifies the calling thread, and one starts
+/// the loop's thread.
 enum LoopThread {
     /// A number that identifies the calling thread among all running threads.
     static var identity: UInt { UInt(pthread_self()) }

@@ -5,7 +5,7 @@ package protocol TimerHandler: AnyObject {
     func timerFired(_ timer: LoopTimer)
 }
 
-/// One deadline on an event loop, which can be armed any number of times.
+/// A timer with one deadline on an event loop; it can be armed any number of times.
 ///
 /// Arming an armed timer moves its deadline. Moving the deadline to a later time costs one
 /// comparison; everything else costs O(log n) for n armed timers of the loop. Arming allocates
@@ -22,7 +22,7 @@ package final class LoopTimer: @unchecked Sendable {
         @safe @exclusivity(unchecked)
     #endif
     package private(set) var deadline: MonotonicTime?
-    /// The timer's index in the loop's heap.
+    /// The timer's index in the loop's heap; nil while the timer is not in the heap.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -34,12 +34,13 @@ package final class LoopTimer: @unchecked Sendable {
         self.handler = handler
     }
 
-    /// The latest time for which a timer can be armed. It never comes, so a timer that is armed for
-    /// it fires only when the loop is shut down.
+    /// The latest time for which a timer can be armed. This time never comes, so a timer that is
+    /// armed for it fires only when the loop is shut down.
     package static let latestTime = MonotonicTime(
         nanoseconds: MonotonicTime.distantFuture.nanoseconds - 1)
 
-    /// Fires at `time`, or in this or the next turn of the loop if `time` has passed.
+    /// Arms the timer: it fires at `time`, or in this or the next turn of the loop if `time` has
+    /// passed.
     ///
     /// If `time` is ``MonotonicTime/distantFuture``, or after the loop's shutdown, only disarms the
     /// timer. With ``latestTime`` the timer fires at the shutdown.
@@ -50,7 +51,7 @@ package final class LoopTimer: @unchecked Sendable {
         loop.timers.place(self, at: time)
     }
 
-    /// Fires after `duration`.
+    /// Arms the timer: it fires after `duration`.
     package func arm(in duration: Duration) { arm(at: loop.now.advanced(by: duration)) }
 
     /// Disarms the timer.

@@ -14,6 +14,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
     public let peerDescription: String
 
     private let wire: Wire
+    /// The index of this end in ``Wire``: 0 or 1.
     private let side: Int
     private weak var handler: (any LinkHandler)?
     private var isScheduled = false
@@ -68,7 +69,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
         }
         guard bytes.count <= room else { return 0 }
         wire[side].queue.append(bytes)
-        wire.poke(1 - side)
+        wire.schedule(1 - side)
         return bytes.count
     }
 
@@ -83,7 +84,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
         }
         guard wire[1 - side].queue.isEmpty else {
             wire[1 - side].queue.move(into: &buffer)
-            wire.poke(1 - side)
+            wire.schedule(1 - side)
             return .bytes
         }
         guard wire[1 - side].hasEnded || wire[1 - side].isClosed else { return .wouldBlock }
@@ -119,7 +120,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
     public func halfClose() -> Bool {
         guard canHalfClose else { return false }
         wire[side].hasEnded = true
-        wire.poke(1 - side)
+        wire.schedule(1 - side)
         return true
     }
 
@@ -210,14 +211,14 @@ extension MemoryLink {
         }
 
         /// Makes the loop check the readiness of a side.
-        func poke(_ side: Int) { (side == 0 ? first : second)?.schedule() }
+        func schedule(_ side: Int) { (side == 0 ? first : second)?.schedule() }
 
         func close(_ side: Int) {
             guard !sides[side].isClosed else { return }
             sides[side].isClosed = true
             sides[1 - side].queue.removeAll()
             if dropsQueueOnClose { sides[side].queue.removeAll() }
-            poke(1 - side)
+            schedule(1 - side)
         }
     }
 }

@@ -27,7 +27,9 @@ import Glibc
         var ended: Bool { rawValue & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 }
     }
 
+    /// The most events that one call of ``wait(nanoseconds:_:)`` reports.
     private static let capacity = 128
+    /// The token of the eventfd; ``SourceTable`` never gives it to a source.
     private static let wakeToken = UInt64.max
 
     private var epoll: Int32
@@ -72,7 +74,7 @@ import Glibc
 
     func remove(_ descriptor: Int32) { _ = control(EPOLL_CTL_DEL, descriptor, .none, 0) }
 
-    /// Waits, then calls `body` for each descriptor that is ready.
+    /// Waits, then calls `body` with the token and the events of each descriptor that is ready.
     ///
     /// - Parameter nanoseconds: the longest wait; 0 does not wait, a negative value has no limit.
     /// - Returns: the number of ready descriptors.

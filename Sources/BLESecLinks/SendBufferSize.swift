@@ -1,4 +1,5 @@
-/// Calculates the size of a socket's send buffer (`SO_SNDBUF`) that keeps the send queue short.
+/// Calculates the size of a socket's send buffer (`SO_SNDBUF`). While ``Link/keepsQueueShort`` is
+/// true, the socket has a *short buffer*, which keeps the send queue short.
 ///
 /// The kernel charges the buffer for the memory that queued data take, overhead included. On a
 /// Unix socket the charge is up to about twice the payload, and more for very short sends. On L2CAP
@@ -36,6 +37,7 @@ struct SendBufferSize {
     /// The kernel may have freed a part of the SDU before the charge was read. So a measured charge
     /// can be too small, but never too large, and the largest charge counts.
     mutating func learn(charge: Int, for payload: Int, maximumSDU: Int) -> Bool {
+        // Scaled to the largest SDU, and rounded up.
         let perSDU = (charge * maximumSDU + payload - 1) / payload
         guard perSDU > chargePerSDU else { return false }
         chargePerSDU = perSDU

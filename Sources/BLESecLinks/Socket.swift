@@ -8,7 +8,7 @@ import Glibc
 /// throw. They allocate memory only for a packet that does not fit into the reader's buffer. Most
 /// other functions throw.
 package enum Socket {
-    /// How a socket divides bytes.
+    /// How a socket divides the bytes that are sent.
     package enum Kind: Sendable, Hashable {
         /// A byte stream (`SOCK_STREAM`).
         case stream
@@ -60,9 +60,10 @@ package enum Socket {
         _ = try check(unsafe withAddress(address) { unsafe Glibc.connect(descriptor, $0, $1) })
     }
 
-    /// Finds out whether the file of a Unix address belongs to an open socket. Throws ECONNREFUSED
-    /// if it belongs to none, and EPROTOTYPE if it belongs to a stream or packet socket. The probe
-    /// connects a datagram socket, so a listening socket there gets no connection to accept.
+    /// Finds out to which kind of open socket the file of a Unix address belongs. Returns for a
+    /// datagram socket. Throws EPROTOTYPE for a stream or packet socket, and ECONNREFUSED if the file
+    /// belongs to no open socket. The probe connects a datagram socket, so a listening socket there
+    /// gets no connection to accept.
     static func probe(_ address: SocketAddress) throws(SystemError) {
         let probe = try check(socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | flags, 0))
         defer { close(probe) }
@@ -138,7 +139,7 @@ package enum Socket {
     /// Sets whether the close of a TCP socket sends a reset and drops the bytes that were not sent
     /// yet. By default, a close sends these bytes and then a normal end, even if the process is
     /// killed, so the peer sees an end that looks complete.
-    package static func resetAtClose(_ descriptor: Int32, _ isOn: Bool = true) {
+    package static func resetAtClose(_ descriptor: Int32, isOn: Bool = true) {
         var option = linger(l_onoff: isOn ? 1 : 0, l_linger: 0)
         _ = unsafe setsockopt(
             descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
@@ -153,8 +154,8 @@ package enum Socket {
         }
     }
 
-    /// The result of `TIOCOUTQ`: for a Unix socket the memory, in bytes, that its queued data take,
-    /// for a Bluetooth socket the free bytes of the send buffer.
+    /// The result of `TIOCOUTQ`, in bytes. For a Unix socket, this is the memory that its queued data
+    /// take; for a Bluetooth socket, the free space of the send buffer.
     package static func outputQueue(_ descriptor: Int32) throws(SystemError) -> Int {
         var bytes: Int32 = 0
         _ = try check(unsafe blesec_output_queue(descriptor, &bytes))
@@ -212,8 +213,8 @@ package enum Socket {
         _ space: PacketSpace, isBluetooth: Bool
     ) -> Int {
         let leastEmptyPacketsAtEnd = isBluetooth ? leastEmptyPacketsAtBluetoothEnd : 1
-        // An empty packet looks like the end, but more may follow it. At the end, each call receives
-        // nothing.
+        // A receive returns 0 for an empty packet and at the end. After an empty packet, more
+        // packets may follow; at the end, each receive returns 0.
         var emptyPackets = 0
         while true {
             let count = receiveAnyPacket(descriptor, into: &buffer, spill: &spill, space)
@@ -243,6 +244,8 @@ package enum Socket {
         return unsafe poll(&entry, 1, 0) > 0
     }
 
+    /// Receives the next packet, which may be empty. Returns the packet's length, or a negated
+    /// `errno` value.
     private static func receiveAnyPacket(
         _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: inout PacketSpill,
         _ space: PacketSpace
@@ -264,7 +267,8 @@ package enum Socket {
         }
     }
 
-    /// Receives one packet into a buffer that needs no spill, with the faster system call.
+    /// Receives one packet into a buffer that has room for the longest that a peer may send. Uses
+    /// `recv`, which is faster than `recvmsg`.
     private static func receiveWhole(
         _ descriptor: Int32, _ target: UnsafeMutablePointer<UInt8>, _ room: Int,
         _ truncated: inout Bool
@@ -404,6 +408,8 @@ struct PacketSpill {
 
     deinit { unsafe storage.deallocate() }
 
+    /// Receives a packet into the `room` bytes at `target`. What does not fit there is received into
+    /// this memory, and copied to `spill`.
     fileprivate func receive(
         _ descriptor: Int32, _ target: UnsafeMutablePointer<UInt8>, _ room: Int,
         _ spill: inout PacketSpill, _ truncated: inout Bool

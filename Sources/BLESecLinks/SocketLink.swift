@@ -1,6 +1,6 @@
 import Glibc
 
-/// A link over a kernel socket: Unix or L2CAP. The members of ``Link`` are described there.
+/// A link over a kernel socket: Unix or L2CAP. ``Link`` describes the members without a comment here.
 package final class SocketLink: Link, @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only, which its methods check.
 
@@ -14,8 +14,8 @@ package final class SocketLink: Link, @unchecked Sendable {
         /// Whether one direction can be ended alone.
         package var canHalfClose = true
         /// Whether this is a Bluetooth socket. For such a socket, ``Socket/outputQueue(_:)``
-        /// returns the send buffer's free space, and an SDU that never fits into the buffer is
-        /// refused as if the buffer were full; see ``SocketLink/sendPart(_:)``.
+        /// returns the send buffer's free space. An SDU that never fits into the buffer is refused
+        /// as if the buffer were full; see ``SocketLink/sendPart(_:)``.
         package var isBluetooth = false
         /// Whether each send is one packet, which must not be larger than ``maximumSDU``.
         package var sendsPackets = false
@@ -52,8 +52,9 @@ package final class SocketLink: Link, @unchecked Sendable {
     private var isWatching = false
     private var hasEnded = false
     private var hasHalfClosed = false
-    /// The error that broke the link, once the socket has reported it. The socket reports it only
-    /// once, to a send or a receive; later receives return the bytes that arrived before, and an end.
+    /// The error that broke the link, once the socket has reported it. The socket reports the error
+    /// only once, to a send or a receive. Later receives return the bytes that arrived before the
+    /// error, and then the end.
     private var breakage: SystemError?
     /// The most bytes to pass to one system call.
     private var sendLimit = Int.max
@@ -303,8 +304,8 @@ package final class SocketLink: Link, @unchecked Sendable {
     }
 
     /// Whether the kernel reports a reset once, to a send or a receive, and only then returns the
-    /// packets that arrived before. A byte stream returns its bytes first. The reset of a Unix
-    /// socket means that the peer has closed its end, and had not received everything.
+    /// packets that arrived before. A byte stream returns its bytes first. A reset of a Unix socket
+    /// means that the peer closed its end before it had received everything.
     private var reportsResetFirst: Bool { traits.receivesPackets && !traits.resetIsEnd }
 
     /// Receives bytes, or one packet.

@@ -10,7 +10,7 @@ package final class SocketListener: @unchecked Sendable {
     private let source: EventSource
     private let name: String
     private let traits: @Sendable (Int32) throws(LinkError) -> SocketLink.Traits
-    private let closing: @Sendable () -> Void
+    private let beforeClosing: @Sendable () -> Void
     private var waiters: [Waiter] = []
     private var isClosed = false
 
@@ -41,25 +41,25 @@ package final class SocketListener: @unchecked Sendable {
     /// - Parameters:
     ///   - traits: sets up an accepted socket and returns the traits of its link, on the loop's
     ///     thread. If it throws, the socket is closed and the listener waits for the next peer.
-    ///   - closing: called once, on the loop's thread, before the socket is closed.
+    ///   - beforeClosing: called once, on the loop's thread, before the socket is closed.
     package init(
         owning descriptor: Int32, name: String, loop: EventLoop,
         traits: @escaping @Sendable (Int32) throws(LinkError) -> SocketLink.Traits,
-        closing: @escaping @Sendable () -> Void = {}
+        beforeClosing: @escaping @Sendable () -> Void = {}
     ) {
         self.loop = loop
         self.name = name
         self.traits = traits
-        self.closing = closing
+        self.beforeClosing = beforeClosing
         source = EventSource(owning: descriptor, loop: loop)
         source.setHandler(self)
     }
 
     deinit {
         guard !isClosed else { return }
-        let (source, closing) = (source, closing)
+        let (source, beforeClosing) = (source, beforeClosing)
         let close: @Sendable () -> Void = {
-            closing()
+            beforeClosing()
             source.close()
         }
         if loop.isCurrent { close() } else { loop.execute(close) }
@@ -108,7 +108,7 @@ package final class SocketListener: @unchecked Sendable {
     private func closeNow() {
         guard !isClosed else { return }
         isClosed = true
-        closing()
+        beforeClosing()
         source.close()
         finishAll(.failure(closedError))
     }

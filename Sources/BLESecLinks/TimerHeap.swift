@@ -1,8 +1,8 @@
 /// The armed timers of a loop, in a binary heap.
 ///
-/// A timer's key in the heap may lie *before* its deadline: if the deadline is moved to a later
-/// time, the timer keeps its old key until the time of that key has come, and only then moves down.
-/// So it costs little to re-arm a timer with each record.
+/// A timer's key in the heap may lie *before* the timer's deadline: if the deadline is moved to a
+/// later time, the timer keeps its old key. Only when the time of that key has come does the timer
+/// move down. So it costs little to re-arm a timer with each record.
 struct TimerHeap {
     private struct Entry {
         var key: MonotonicTime

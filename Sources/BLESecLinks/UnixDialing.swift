@@ -4,10 +4,11 @@ import Glibc
 extension SocketLink {
     /// Connects to a listener.
     ///
-    /// - Throws: ``LinkError``: ``LinkError/Code/notFound`` when there is no file at the path,
-    ///   ``LinkError/Code/refused`` when nothing listens there, ``LinkError/Code/timedOut`` when
-    ///   the listener's queue stays full until `deadline`, ``LinkError/Code/cancelled`` when the
-    ///   task is cancelled.
+    /// - Throws: ``LinkError``, for example with these codes:
+    ///   - ``LinkError/Code/notFound`` when there is no file at the path.
+    ///   - ``LinkError/Code/refused`` when nothing listens there.
+    ///   - ``LinkError/Code/timedOut`` when the listener's queue stays full until `deadline`.
+    ///   - ``LinkError/Code/cancelled`` when the task is cancelled.
     package static func dial(
         _ address: UnixAddress, deadline: MonotonicTime = .distantFuture,
         loop: EventLoop = .shared

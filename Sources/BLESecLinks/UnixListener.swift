@@ -1,8 +1,9 @@
 import Glibc
 
-/// A listener on the path of a Unix socket. The members of ``LinkListener`` are described there.
+/// A listener on the path of a Unix socket. ``LinkListener`` describes the members without a comment
+/// here.
 package final class UnixListener: LinkListener {
-    /// The address that it listens on.
+    /// The listener's address.
     package let localAddress: UnixAddress
 
     private let listener: SocketListener
@@ -37,7 +38,7 @@ package final class UnixListener: LinkListener {
                 SocketLink.Traits(
                     unix: address.kind, peerDescription: describe(descriptor, name))
             },
-            closing: {
+            beforeClosing: {
                 guard let found = try? Socket.identify(path), found == identity else { return }
                 try? Socket.remove(path)
             })

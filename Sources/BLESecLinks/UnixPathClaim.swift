@@ -5,10 +5,11 @@ import Glibc
 /// A file is stale if nothing listens on it any more. If two processes find a stale file, only one
 /// of them may replace it. So a process that replaces a file holds the advisory lock of the folder
 /// while it checks the file and binds. A process that cannot take the lock can still bind to a free
-/// path, so that another process cannot block such a path by keeping the lock.
+/// path. So no process can block free paths by keeping the lock.
 struct UnixPathClaim {
-    /// How many times to try to lock the folder, and the time between two attempts.
+    /// How many times to try to lock the folder.
     private static let lockAttempts = 50
+    /// The time between two attempts to lock the folder.
     private static let lockDelay = Duration.milliseconds(2)
 
     let address: UnixAddress

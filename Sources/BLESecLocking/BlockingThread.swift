@@ -15,6 +15,7 @@ public final class BlockingThread: Sendable {
         func runAll() {
             while true {
                 semaphore.wait()
+                // A signal without a call comes from the `deinit` of `BlockingThread`.
                 guard let call = next() else { return }
                 call()
             }

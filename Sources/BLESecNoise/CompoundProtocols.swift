@@ -11,8 +11,8 @@ package enum CarriedEphemeral: Sendable {
 /// Compound protocols; Noise §10.
 ///
 /// The initiator, Alice, sends the first message of one handshake. The responder, Bob, cannot or
-/// does not want to read it, and answers with the first message of a fallback pattern, in which
-/// Alice's ephemeral key is a pre-message. Alice stays the initiator, although Bob writes first.
+/// does not want to read this message. He answers with the first message of a fallback pattern, in
+/// which Alice's ephemeral key is a pre-message. Alice stays the initiator, although Bob writes first.
 extension HandshakeState {
     /// Alice's side: continues with the ephemeral key that `attempt` has sent.
     ///
@@ -24,8 +24,8 @@ extension HandshakeState {
         prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,
         remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
     ) throws(NoiseError) {
-        // `attempt` must not be a fallback itself: in a fallback, the first message is the
-        // responder's, so an initiator with one message done has read it and sent none.
+        // `attempt` must not be a fallback itself. In a fallback, the first message is the
+        // responder's. So an initiator with one message done has read that message, and sent none.
         guard attempt.role == .initiator, !attempt.pattern.isFallback, attempt.messagesDone == 1,
             let ephemeral = attempt.localEphemeral
         else { throw .missingKey(.localEphemeral) }

@@ -89,15 +89,15 @@ extension HandshakePattern {
     public enum StaticKeyExposure: Sendable, Hashable {
         /// The party has no static key in this pattern.
         case unused
-        /// The other party knows it before the handshake, and no message carries it.
+        /// The other party knows the key before the handshake, and no message carries the key.
         case known
-        /// The message at this index carries it in clear: every eavesdropper can read it.
+        /// The message at this index carries the key in clear: every eavesdropper can read the key.
         case clear(message: Int)
-        /// The message at this index carries it encrypted, to a party that has proven nothing yet:
-        /// anyone who runs the protocol with the sender can read it.
+        /// The message at this index carries the key encrypted, to a party that has proven nothing
+        /// yet: anyone who runs the protocol with the sender can read the key.
         case anyPeer(message: Int)
-        /// The message at this index carries it, encrypted with a key that depends on a psk or on
-        /// the reader's static key.
+        /// The message at this index carries the key encrypted, and the encryption depends on a psk
+        /// or on the reader's static key.
         case protected(message: Int)
     }
 
@@ -143,8 +143,8 @@ extension HandshakePattern {
     /// static private key, if this pattern uses one, and every pre-shared key.
     ///
     /// A key is proven by a message from `role` whose encryption depends on the key *and* on an
-    /// ephemeral key of the other party. Such a message cannot be a replay. An attacker with a
-    /// private key that was stolen from the other party cannot forge it either, but could forge a
+    /// ephemeral key of the other party. Such a message cannot be a replay. An attacker who has
+    /// stolen the other party's private key cannot forge such a message either, but could forge a
     /// message whose encryption depends on `ss` alone. The payloads of messages that prove a static
     /// key in this way have source property 2 in Noise §7.7.
     ///

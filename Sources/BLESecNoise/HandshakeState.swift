@@ -16,7 +16,7 @@ public struct HandshakeState: ~Copyable, Sendable {
 
     /// The peer's static public key, if it is known in advance or once a message has carried it.
     ///
-    /// It proves nothing until the handshake is finished.
+    /// The key proves nothing until the handshake is finished.
     public private(set) var remoteStatic: [UInt8]?
     /// The peer's ephemeral public key, once a message has carried it.
     public private(set) var remoteEphemeral: [UInt8]?

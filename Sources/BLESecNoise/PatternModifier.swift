@@ -15,8 +15,8 @@ public enum PatternModifier: Sendable, Hashable {
         }
     }
 
-    /// Reads a modifier; nil if there is none of this name, or if its number has a leading zero, as
-    /// in `psk01`.
+    /// Reads a modifier; nil if no modifier has this name, or if the number has a leading zero, as in
+    /// `psk01`.
     public init?(_ name: some StringProtocol) {
         if name == "fallback" {
             self = .fallback

@@ -5,24 +5,24 @@ extension HandshakePattern {
         guard !messages.isEmpty else { throw .noMessages }
         let length = name.utf8.count
         guard length <= Self.maximumNameLength else { throw .nameTooLong(length) }
-        var walk = RuleWalk()
+        var state = RuleCheckState()
         for role in Role.allCases {
             let tokens = preMessage(of: role)
             guard [[], [.e], [.s], [.e, .s]].contains(tokens) else { throw .badPreMessage(role) }
-            for token in tokens { try walk.send(token, by: role) }
+            for token in tokens { try state.send(token, by: role) }
         }
         for message in messages {
-            for token in message.tokens { try walk.perform(token, by: message.sender) }
-            try walk.checkEncryption(by: message.sender)
+            for token in message.tokens { try state.perform(token, by: message.sender) }
+            try state.checkEncryption(by: message.sender)
         }
-        try walk.checkEncryption(by: .initiator)
-        if !isOneWay { try walk.checkEncryption(by: .responder) }
-        guard walk.hasSecret else { throw .noSecret }
+        try state.checkEncryption(by: .initiator)
+        if !isOneWay { try state.checkEncryption(by: .responder) }
+        guard state.hasSecret else { throw .noSecret }
     }
 }
 
 /// The state of the rule check after some steps of a pattern; Noise §7.3.
-private struct RuleWalk {
+private struct RuleCheckState {
     /// The keys that each party has sent, also in a pre-message.
     private var sentKeys: [Role: Set<Token>] = [.initiator: [], .responder: []]
     /// The products and psks that were mixed into the key.
@@ -31,12 +31,14 @@ private struct RuleWalk {
     /// Whether a secret that only the parties know was mixed into the key.
     var hasSecret: Bool { !mixedTokens.isEmpty }
 
+    /// Records that `role` has sent the key `token`.
     mutating func send(_ token: Token, by role: Role) throws(PatternError) {
         guard sentKeys[role, default: []].insert(token).inserted else {
             throw .keySentTwice(token, role)
         }
     }
 
+    /// Checks and records a token in a message of `sender`.
     mutating func perform(_ token: Token, by sender: Role) throws(PatternError) {
         switch token {
         case .e: try send(token, by: sender)

@@ -4,7 +4,8 @@ internal import BLESecPrimitives
 /// Noise §11.4.
 ///
 /// The caller sends the nonce with the message, and must never send two messages with the same
-/// nonce. A message that cannot be decrypted does not end the state, since anyone can send one.
+/// nonce. Anyone can send a message that cannot be decrypted, so such a message does not end the
+/// state.
 /// *After* the decryption of a message, check with a `ReplayWindow` that its nonce is new.
 public struct StatelessTransport: ~Copyable, Sendable {
     /// This party's role in the handshake.

@@ -2,7 +2,7 @@ internal import BLESecPrimitives
 
 /// The symmetric state of a handshake: chaining key `ck`, hash `h` and a cipher state; Noise §5.2.
 struct SymmetricState: ~Copyable {
-    /// `h`: the hash of all data sent and received so far. It is not a secret.
+    /// `h`: the hash of all data sent and received so far. This hash is not a secret.
     private(set) var handshakeHash: [UInt8]
 
     private var cipherState: CipherState

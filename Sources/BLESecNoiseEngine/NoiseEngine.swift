@@ -124,9 +124,9 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         switch handshake {
         case nil: return .byRecord
         case .some(let handshake):
-            // A `reject` record can be sent only after the handshake. For that, a dialer would have
-            // to send its last message, and an acceptor perhaps its static key. A refused peer gets
-            // neither.
+            // A `reject` record can be sent only after the handshake. To finish the handshake, a
+            // dialer would have to send its last message, and an acceptor perhaps its static key. A
+            // refused peer gets neither.
             let keyMessageIndex = handshake.pattern.messageCarryingStatic(of: plan.role.noiseRole)
             let hasOwnKeyToSend = (keyMessageIndex ?? -1) >= handshake.messagesDone
             return plan.role == .dialer || hasOwnKeyToSend ? .silent : .byRecord

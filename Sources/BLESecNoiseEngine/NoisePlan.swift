@@ -4,8 +4,8 @@ package import BLESecPrimitives
 
 /// An offered Noise protocol that was checked against an identity and a trust policy, for one role.
 ///
-/// An offer that fails the check is never sent. It fails, for example, if the protocol proves less
-/// than the policy requires, or if the identity key is for another hash function.
+/// An offer that fails the check is never sent. An offer fails, for example, if its protocol proves
+/// less than the policy requires, or if the identity key is for another hash function.
 package struct NoisePlan: Sendable {
     package private(set) var name: ProtocolName
     /// This side's role on the link.

@@ -4,7 +4,8 @@
 /// - Parameters:
 ///   - count: the number of calls.
 ///   - body: the work of one call. Calls are distributed in groups of 32, which suits calls of
-///     about a millisecond: shorter ones cost much overhead, and longer ones leave cores idle.
+///     about a millisecond. Shorter calls would have much overhead; with longer calls, some cores
+///     would be idle at the end.
 ///   - progress: called from time to time with the number of finished calls.
 package func inParallel<Value: Sendable>(
     _ count: Int, _ body: @escaping @Sendable (Int) -> Value, progress: (Int) -> Void = { _ in }

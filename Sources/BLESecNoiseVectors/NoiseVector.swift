@@ -53,9 +53,10 @@ extension NoiseVector {
 /// Reads the JSON format that Noise implementations share, including variants that some of them
 /// write.
 ///
-/// `name` is read as `protocol_name`, and `init_psk` as the only element of `init_psks`. If both are
-/// there, they must not contradict each other; but a `name` that is not a protocol's is ignored.
-/// Unknown members are ignored, too, and `null` counts as a missing member.
+/// `name` is read as `protocol_name`, and `init_psk` as the only element of `init_psks`. If both
+/// members of such a pair are there, they must not contradict each other. Next to `protocol_name`, a
+/// `name` that does not begin with `Noise` is ignored. Unknown members are ignored as well, and
+/// `null` counts as a missing member.
 extension NoiseVector {
     init(_ json: JSONValue) throws(JSONMisfit) {
         func text(_ value: JSONValue) throws(JSONMisfit) -> String { try value.text() }

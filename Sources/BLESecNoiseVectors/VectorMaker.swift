@@ -69,7 +69,8 @@ package struct VectorMaker: Sendable {
                 return try DHKeyPair(curve: name.curve, privateKey: key).publicKey
             }
         }
-        // Two transport messages from each side, or four from the only sender.
+        // Four transport messages: two from each side, or all from the initiator of a one-way
+        // pattern.
         vector.messages = (0..<pattern.messages.count + 4).map { _ in
             let payload = generator.bytes(Int.random(in: 0...24, using: &generator))
             return NoiseVector.Message(payload: payload, ciphertext: [])
@@ -87,8 +88,8 @@ package struct VectorMaker: Sendable {
         if Int.random(in: 0..<3, using: &generator) == 0 { modifiers.append(.fallback) }
         for position in 0...pattern.messages.count
         where Int.random(in: 0..<4, using: &generator) == 0 { modifiers.append(.psk(position)) }
-        // Leave out a modifier that the pattern does not allow: not every pattern has a fallback
-        // form, and a fallback form has one message less, so the last psk position may not exist.
+        // Leave out a modifier that the pattern does not allow. Not every pattern has a fallback
+        // form. A fallback form has one message less, so the last psk position may not exist.
         for modifier in modifiers { pattern = (try? pattern.applying(modifier)) ?? pattern }
         var combination = index / patterns.count
         // The remainder selects one of `parts`, and the quotient is left for the next call.

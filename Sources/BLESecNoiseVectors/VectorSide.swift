@@ -30,9 +30,9 @@ struct VectorSide {
         ] where key != nil { _ = try Self.requireKey(key, role, suffix, name) }
         // In an attempt before a fallback, the initiator's `remote_static` is not the responder's
         // key: otherwise the responder could read the attempt.
-        let mayDiffer = vector.attemptedPattern != nil && role == .initiator
+        let remoteStaticMayDiffer = vector.attemptedPattern != nil && role == .initiator
         if let remoteStatic = party.remoteStatic, let peerKey = vector[role.peer].staticKey,
-            !mayDiffer,
+            !remoteStaticMayDiffer,
             try pair(peerKey, of: role.peer, "static").publicKey != remoteStatic
         {
             throw VectorFailure(

@@ -42,8 +42,8 @@ struct VectorWalk {
     let vector: NoiseVector
     let name: ProtocolName
 
-    /// Makes every message from the vector's keys and payloads. The sender writes a message,
-    /// `visit` receives it, and the other side reads it and must get the written payload.
+    /// Makes every message from the vector's keys and payloads. The sender writes a message, which
+    /// is passed to `visit`. Then the other side reads the message, and must get the same payload.
     func walk(visit: (Step) throws(VectorFailure) -> Void) throws(VectorFailure) {
         var index = 0
         var handshake = try begin(&index, visit)

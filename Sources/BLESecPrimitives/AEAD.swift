@@ -1,6 +1,6 @@
 internal import CBLESecSodium
 
-/// Encrypts and decrypts messages with one AEAD key, and holds the libraries' contexts for it.
+/// Encrypts and decrypts messages with one AEAD key, and holds the libraries' contexts for this key.
 ///
 /// Each message goes to the library that is faster for its length: short ones to libsodium, long
 /// ones to OpenSSL. The result is the same. Each library's context is made when the first message
@@ -175,6 +175,7 @@ public struct AEAD: ~Copyable, Sendable {
 
     // MARK: Choice of the library
 
+    /// The library and the function that process a message.
     private enum Route { case sodiumChaChaPoly, sodiumAESGCM, openSSL }
 
     /// The shortest message, in bytes, for which OpenSSL is faster.

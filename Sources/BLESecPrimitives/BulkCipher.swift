@@ -1,8 +1,9 @@
 internal import CBLESecOpenSSL
 
-/// A key in an OpenSSL context; each message sets only a new nonce.
+/// A key in an OpenSSL context, for the messages that ``AEAD`` passes to OpenSSL. Each message sets
+/// only a new nonce.
 ///
-/// The context is on the ordinary heap; OpenSSL wipes it when it is freed.
+/// The context is on the ordinary heap; OpenSSL wipes the context when it is freed.
 @safe final class BulkCipher: @unchecked Sendable {
     // Unchecked: its only owner, an AEAD, cannot be copied.
     private let context: OpaquePointer

@@ -2,14 +2,15 @@
 ///
 /// If a point has small order, anyone can make signatures that its key verifies: no private key is
 /// needed. With any other point, also one that is not in the group of prime order, a signature needs
-/// the private key. So it is enough to compare with the few points of small order, which takes much
-/// less time than the multiplication that shows the order.
+/// the private key. So it is enough to compare a key with the few points of small order. This takes
+/// much less time than a multiplication of the point, which would show its order.
 package enum EdwardsKey {
     /// The length in bytes of a public key of Ed448, which is longer than one of Ed25519.
     package static let longestLength = 57
 
     /// Whether `key` has the form of a public key of Ed25519 (RFC 8032 §5.1.2), and is not a point of
-    /// small order. Bytes that encode no point of the curve may pass, since they verify no signature.
+    /// small order. The result may be true for bytes that encode no point of the curve: such a key
+    /// verifies no signature.
     ///
     /// The cofactor of edwards25519 is 8 (RFC 8032 §5.1), so a point of small order has the order 1,
     /// 2, 4 or 8. The coordinates y of these points are 1, -1, 0, and two values for the order 8.
@@ -22,7 +23,8 @@ package enum EdwardsKey {
     }
 
     /// Whether `key` has the form of a public key of Ed448 (RFC 8032 §5.2.2), and is not a point of
-    /// small order. Bytes that encode no point of the curve may pass, since they verify no signature.
+    /// small order. The result may be true for bytes that encode no point of the curve: such a key
+    /// verifies no signature.
     ///
     /// The cofactor of edwards448 is 4 (RFC 8032 §5.2), so a point of small order has the order 1, 2
     /// or 4. These points are (0, 1); (0, -1); and (1, 0) and (-1, 0).

@@ -131,6 +131,7 @@ public struct HashContext: ~Copyable, Sendable {
             outputCount: outputCount, into: &span)
     }
 
+    /// The address of ``scratch``, which the first use allocates.
     private mutating func scratchStart() -> UnsafeMutablePointer<UInt8> {
         if scratch == nil {
             scratch = SecretBytes(count: algorithm.blockLength + 2 * algorithm.digestLength)
@@ -141,6 +142,7 @@ public struct HashContext: ~Copyable, Sendable {
         }
     }
 
+    /// Begins the inner hash of HMAC (RFC 2104). `block` keeps the key, combined with the inner pad.
     private func beginHMAC(
         block: UnsafeMutablePointer<UInt8>, key: UnsafePointer<UInt8>?, count: Int
     ) {
@@ -156,6 +158,7 @@ public struct HashContext: ~Copyable, Sendable {
         unsafe digest.update(block, count: blockLength)
     }
 
+    /// Ends the inner hash, and writes the outer hash to `output`.
     private func endHMAC(
         block: UnsafeMutablePointer<UInt8>, into output: UnsafeMutablePointer<UInt8>
     ) {

@@ -49,7 +49,9 @@ private final class SlotPool: Sendable {
         /// The slabs that have a free slot. A full slab is counted in `count`, but is not in this
         /// list: its slots keep it alive.
         var available: [Slab] = []
+        /// How many slabs have no slot in use.
         var unusedCount = 0
+        /// The number of all slabs.
         var count = 0
     }
 
@@ -91,7 +93,7 @@ private final class SlotPool: Sendable {
 
 /// A guarded allocation and the list of its free slots.
 ///
-/// It lives as long as its pool lists it or one of its slots is in use.
+/// A slab lives as long as its pool lists it or one of its slots is in use.
 @safe private final class Slab {
     let slotSize: Int
     /// Nil for a slab that was made for one large request.

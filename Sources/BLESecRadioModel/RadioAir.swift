@@ -9,7 +9,8 @@ internal import BLESecPrimitives
 final class RadioAir: TimerHandler, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
-    /// What happens when the timer fires the next time.
+    /// What happens when the timer fires the next time. `isHeard` says whether the packet arrives with
+    /// a correct CRC.
     private enum Phase {
         /// Nothing: neither end has anything to send, and the timer is off.
         case idle
@@ -121,8 +122,8 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     }
 
     /// The longest payload, in octets, for which there is time. `timeLeft` is the time until the end of
-    /// the event. `rest` is the part of it that the packet takes without a payload, together with
-    /// what must follow the packet. Both are in nanoseconds.
+    /// the event. `rest` is the time for the packet without its payload, and for what must follow the
+    /// packet. Both are in nanoseconds.
     private func longestPayload(within timeLeft: UInt64, reserving rest: UInt64) -> Int {
         guard timeLeft > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0

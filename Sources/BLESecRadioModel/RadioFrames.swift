@@ -24,7 +24,7 @@ struct RadioFrames: Sendable {
     private var sdus: [WaitingSDU] = []
     /// The index of the first SDU with unsent bytes.
     private var firstUnsent = 0
-    /// How many bytes of that SDU are already sent.
+    /// How many bytes of the SDU at ``firstUnsent`` are already sent.
     private var offset = 0
     /// Unsent octets of the current K-frame, including headers.
     private var frameLeft = 0
@@ -67,9 +67,9 @@ struct RadioFrames: Sendable {
     /// The time from which the next packet can be sent; nil if there is no packet.
     var readyAt: UInt64? {
         if frameLeft > 0 { return 0 }
-        let sdu = firstUnsent < sdus.count && credits > 0 ? sdus[firstUnsent].readyAt : nil
-        guard granted.count > 0 else { return sdu }
-        return min(granted.readyAt, sdu ?? .max)
+        let sduReadyAt = firstUnsent < sdus.count && credits > 0 ? sdus[firstUnsent].readyAt : nil
+        guard granted.count > 0 else { return sduReadyAt }
+        return min(granted.readyAt, sduReadyAt ?? .max)
     }
 
     /// Whether a packet can be sent at the given time.
@@ -119,12 +119,13 @@ struct RadioFrames: Sendable {
             length: length, bytes: bytes, endsFrame: frameLeft == 0, endsSDU: endsSDU)
     }
 
+    /// Whether credits for the peer can be sent at the given time.
     private func hasGrant(now: UInt64) -> Bool { granted.count > 0 && granted.readyAt <= now }
 
     /// The octets of headers in the next K-frame, and the number of SDU bytes in it.
     private var nextFrame: (headers: Int, sduBytes: Int) {
-        let field = offset == 0 ? RadioParameters.lengthFieldLength : 0
-        let sduBytes = min(parameters.mps - field, sdus[firstUnsent].bytes.count - offset)
-        return (RadioParameters.headerLength + field, sduBytes)
+        let lengthField = offset == 0 ? RadioParameters.lengthFieldLength : 0
+        let sduBytes = min(parameters.mps - lengthField, sdus[firstUnsent].bytes.count - offset)
+        return (RadioParameters.headerLength + lengthField, sduBytes)
     }
 }

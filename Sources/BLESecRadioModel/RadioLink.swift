@@ -39,11 +39,13 @@ package final class RadioLink: Link, @unchecked Sendable {
     private(set) var frames: RadioFrames
     /// The last packet that was sent, until the peer acknowledges it.
     private(set) var unacknowledged: RadioPacket?
-    /// The bits SN and NESN: the sequence number, and the next sequence number that is expected
-    /// (Core Specification, Vol 6, Part B, §4.5.9).
+    /// The bits SN and NESN: this end's sequence number, and the sequence number that this end expects
+    /// next (Core Specification, Vol 6, Part B, §4.5.9).
     private(set) var bits = (sequence: false, expected: false)
 
+    /// The bytes of the incomplete SDU that have arrived.
     private var partialSDU: [UInt8] = []
+    /// The bytes of complete SDUs; those before ``arrivedOffset`` were already received.
     private var arrived: [UInt8] = []
     private var arrivedOffset = 0
     /// The number of received K-frames for which no credit has been given back.
@@ -166,7 +168,7 @@ extension RadioLink {
     }
 
     /// Whether ``transmit(now:atMost:)`` would send a packet with a payload: the unacknowledged
-    /// packet, or else the next one if its length is at most `limit`.
+    /// packet, or else the next packet if its length is at most `limit`.
     func canSend(now: UInt64, atMost limit: Int) -> Bool {
         if let unacknowledged { return unacknowledged.length > 0 }
         return frames.nextLength(now: now).map { $0 <= limit } ?? false
@@ -205,6 +207,7 @@ extension RadioLink {
 }
 
 extension RadioLink: DeferredWork {
+    /// Makes the loop call ``runDeferred()`` soon, which tells the handler what has changed.
     private func schedule() {
         guard !isScheduled, handler != nil else { return }
         isScheduled = true

@@ -21,7 +21,7 @@ package struct RadioParameters: Sendable, Equatable {
     package var dataLength = 251
     /// Whether the link is encrypted, which adds four octets to each packet with a payload.
     package var isLinkEncrypted = false
-    /// The fraction of packets that arrive with a wrong CRC, in either direction.
+    /// The fraction of packets that arrive with a wrong CRC, the same in both directions: 0 to 1.
     package var loss = 0.0
     /// The seed of the losses.
     package var seed: UInt64 = 1
@@ -79,16 +79,16 @@ extension RadioParameters {
     }
 
     /// The largest number of SDU bytes per second in a connection event that never ends, without
-    /// losses. All K-frames have the same length: the one for which this number is largest. A K-frame
+    /// losses. All K-frames have the same length: the length for which this number is largest. A K-frame
     /// may fill several packets.
     package var goodputLimitOfEndlessEvent: Double {
-        (1...mps).map { sdu in
-            let (fullPackets, rest) = (sdu + Self.headerLength).quotientAndRemainder(
+        (1...mps).map { sduBytes in
+            let (fullPackets, rest) = (sduBytes + Self.headerLength).quotientAndRemainder(
                 dividingBy: dataLength)
             let time =
                 UInt64(fullPackets) * exchangeTime(dataLength)
                 + (rest > 0 ? exchangeTime(rest) : 0)
-            return Double(sdu) / Double(time) * 1e9
+            return Double(sduBytes) / Double(time) * 1e9
         }.max() ?? 0
     }
 
@@ -102,9 +102,9 @@ extension RadioParameters {
     /// The SDU bytes in a full packet when each K-frame fills a packet.
     private var fullPacketSDUBytes: Int { dataLength - Self.headerLength }
 
-    /// The number of K-frames that carry an SDU of `sdu` bytes.
-    package func frameCount(ofSDU sdu: Int) -> Int {
-        (sdu + Self.lengthFieldLength + mps - 1) / mps
+    /// The number of K-frames that carry an SDU of `length` bytes.
+    package func frameCount(ofSDU length: Int) -> Int {
+        (length + Self.lengthFieldLength + mps - 1) / mps
     }
     /// The credits that the sender has at first.
     package var firstCredits: Int { credits == .ample ? .max / 2 : mtu / mps + 1 }

@@ -13,7 +13,7 @@ package struct Outbox: Sendable {
         package let number: UInt64
         package let byteCount: Int
         /// Whether a part of the message may have been sent, so that the message may have arrived.
-        package let mayHaveLeft: Bool
+        package let mayHaveBeenSent: Bool
     }
 
     /// This side's key.
@@ -41,7 +41,7 @@ package struct Outbox: Sendable {
             message.bytes.map { bytes in
                 Message(
                     number: message.id, byteCount: bytes.count,
-                    mayHaveLeft: message.id < firstQueued)
+                    mayHaveBeenSent: message.id < firstQueued)
             }
         }
     }
@@ -50,9 +50,11 @@ package struct Outbox: Sendable {
     /// its outbox is released.
     ///
     /// - Returns: the stores that could be opened, and the errors of those that could not.
-    /// - Throws: `noSuchFile` if the directory does not exist or has no store; `permission` if it
-    ///   cannot be opened; `badKey` if it is not a directory, belongs to another user or is open to
-    ///   others, or if other users may change a directory above it.
+    /// - Throws: one of these errors:
+    ///   - `noSuchFile` if the directory does not exist or has no store.
+    ///   - `permission` if the directory cannot be opened.
+    ///   - `badKey` if `directory` is not a directory, belongs to another user or is open to others,
+    ///     or if other users may change a directory above it.
     package static func open(
         in directory: String
     ) throws(ChannelError) -> (outboxes: [Outbox], failures: [ChannelError]) {
@@ -83,9 +85,9 @@ package struct Outbox: Sendable {
     /// dropped then, but their bytes are still in the log.
     ///
     /// - Parameter numbers: the numbers of the messages. Each message must be in ``messages``, with
-    ///   ``Message/mayHaveLeft`` false.
+    ///   ``Message/mayHaveBeenSent`` false.
     package func drop(_ numbers: Set<UInt64>) throws(ChannelError) {
-        let droppable = messages.lazy.filter { !$0.mayHaveLeft }.map(\.number)
+        let droppable = messages.lazy.filter { !$0.mayHaveBeenSent }.map(\.number)
         precondition(
             numbers.isSubset(of: droppable), "a message that may have been sent cannot be dropped")
         do throws(StoreFailure) {

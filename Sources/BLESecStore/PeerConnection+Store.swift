@@ -22,9 +22,12 @@ extension PeerConnection.Store {
     ///   - directory: the path of the directory.
     ///   - own: this side's key.
     ///   - peer: the peer's key.
-    /// - Throws: `store` for a store that is in use, cannot be written, is damaged or is newer than
-    ///   this version. `cannotCreate` if the directory cannot be made; `permission` if this process
-    ///   may not open it; `badKey` if it is no directory, or if others may enter or replace it.
+    /// - Throws: one of these errors:
+    ///   - `store` for a store that is in use, cannot be written, is damaged or is newer than this
+    ///     version.
+    ///   - `cannotCreate` if the directory cannot be made.
+    ///   - `permission` if this process may not open the directory.
+    ///   - `badKey` if `directory` is no directory, or if others may enter or replace it.
     public static func open(
         in directory: String, own: Fingerprint, peer: Fingerprint
     ) throws(ChannelError) -> Self {
@@ -70,7 +73,8 @@ extension PeerConnection.Store {
     ///
     /// The store is made under a temporary name, and gets its own name when it is complete. So no
     /// incomplete store ever has a store's name. The lock lets only one process at a time make stores
-    /// in a directory: otherwise a second process could remove the log of the first one's new store.
+    /// in a directory: otherwise a process could remove the log of a store that another process has
+    /// just made.
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
         let newPath = "\(path).\(getpid()).new"
         // A process that was killed while it made this store may have left a file with such a

@@ -18,6 +18,8 @@ final class SQLiteStore: EndpointStore {
     /// Marks a database as a store of blesec, in its `application_id`: "BLSd".
     private static let applicationID: UInt64 = 0x424C_5364
 
+    /// In `endpoint`, `left_through` is the number of the last message that may have been given to a
+    /// link; `decided` and `taken` are those of ``Fates``.
     private static let tables = """
         CREATE TABLE endpoint (
             own TEXT NOT NULL, peer TEXT NOT NULL, epoch BLOB NOT NULL, first INTEGER NOT NULL,
@@ -74,8 +76,7 @@ final class SQLiteStore: EndpointStore {
             let database = try Database(path)
             try Self.configure(database)
             let version = try Self.check(database)
-            // In one transaction, so that a store of an earlier version that is refused keeps its
-            // version.
+            // In one transaction: if the store is refused, its tables keep their earlier version.
             let (keys, endpoint) = try database.transaction { () throws(Database.Failure) in
                 try Self.convert(database, from: version)
                 let keys = try Self.keys(database)
@@ -159,7 +160,7 @@ final class SQLiteStore: EndpointStore {
         stored.epoch = try row[0].identifier
         stored.first = try row[1].requiredNumber
         stored.nextID = try row[2].requiredNumber
-        stored.mayHaveLeft = try row[3].requiredNumber
+        stored.lastThatMayHaveLeft = try row[3].requiredNumber
         stored.seen = PeerState(token: try row[4].identifier, epoch: try row[5].identifier)
         stored.peerToken = try row[6].identifier
         stored.peerEpoch = try row[7].identifier
@@ -248,7 +249,7 @@ final class SQLiteStore: EndpointStore {
         _ change: StoreChange, to database: Database
     ) throws(Database.Failure) {
         switch change {
-        case .token(let token): try addOwn(token, to: database)
+        case .newestIdentifier(let identifier): try addOwn(identifier, to: database)
         case .message(let message):
             try database.run(
                 "INSERT INTO message VALUES (?, ?)", .init(message.id),
@@ -278,7 +279,7 @@ final class SQLiteStore: EndpointStore {
                 "UPDATE endpoint SET peer_epoch = ?, confirmed = ?", .init(epoch), .init(confirmed))
         case .confirmed(let number):
             try database.run("UPDATE endpoint SET confirmed = ?", .init(number))
-        case .peerFinished: try database.run("UPDATE endpoint SET peer_end_epoch = peer_epoch")
+        case .peerEndConfirmed: try database.run("UPDATE endpoint SET peer_end_epoch = peer_epoch")
         case .sentNote(let note):
             try database.run("UPDATE endpoint SET sent_note = ?", .blob(note))
         case .confirmedNote(let note):
@@ -417,7 +418,8 @@ extension StoredEndpoint {
         // side counts its messages from 1, and never reaches half of the greatest number.
         let most = Resume.greatestNumber / 2
         guard (1...most).contains(first), (1...most).contains(nextID),
-            confirmed <= Resume.greatestNumber, mayHaveLeft < first + UInt64(messages.count)
+            confirmed <= Resume.greatestNumber,
+            lastThatMayHaveLeft < first + UInt64(messages.count)
         else { return false }
         let ids = [
             messages.last?.id, fates.unknown.last?.upperBound, fates.dropped.last?.upperBound,

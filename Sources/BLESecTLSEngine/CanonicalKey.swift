@@ -64,13 +64,14 @@ package enum CanonicalKey {
     /// up to 0.1 s, so these keys must not be decoded. The bytes are searched for the object
     /// identifier, which has only one encoding. The structure around it is not parsed, because
     /// OpenSSL accepts other encodings of the structure besides DER.
-    static func refusedECKeys(in message: [UInt8]) -> [Int] {
+    static func offsetsOfRefusedECKeys(in message: [UInt8]) -> [Int] {
         var found: [Int] = []
         var index = 0
         while index < message.count {
             let rest = message[index...]
             switch message[index] {
             case 0x30:
+                // The head of an accepted encoding contains the object identifier, so it is skipped.
                 if let form = forms.first(where: { rest.starts(with: $0.head) }) {
                     index += form.head.count
                     continue

@@ -68,8 +68,8 @@ internal import CBLESecOpenSSL
         guard let key = unsafe X509_get0_pubkey(pointer) else { return false }
         return unsafe KeyStrength.isAccepted(key)
     }
-    /// Whether the signature is accepted by ``SignatureStrength``. True for a certificate that is
-    /// signed with its own key, since its signature proves nothing.
+    /// Whether the signature is accepted by ``SignatureStrength``. Also true for a certificate that
+    /// is signed with its own key, since nothing depends on such a signature.
     var hasStrongSignature: Bool {
         defer { OpenSSLError.clear() }
         if unsafe X509_get_extension_flags(pointer) & UInt32(EXFLAG_SS) != 0 { return true }
@@ -89,8 +89,9 @@ internal import CBLESecOpenSSL
         return unsafe X509_get_extended_key_usage(pointer) & UInt32(wanted) != 0
     }
 
-    /// Why the certificate is not valid at `time`, in seconds since 1970; `nil` if it is valid. It
-    /// is valid from the first to the last second of its validity period (RFC 5280 §4.1.2.5).
+    /// Why the certificate is not valid at `time`, in seconds since 1970, in words that can follow "a
+    /// certificate that"; `nil` if it is valid. A certificate is valid from the first to the last
+    /// second of its validity period (RFC 5280 §4.1.2.5).
     package func invalidity(at time: Int64) -> String? {
         var now = Int(time)
         // X509_cmp_time returns 0 for a time that is not in the form that RFC 5280 requires.

@@ -8,6 +8,7 @@ enum CertificateMessage {
     /// not fit.
     static func certificateCount(in message: [UInt8]) -> Int? {
         var rest = message[...]
+        /// Takes a length of `lengthBytes` bytes, and then as many bytes as this length says.
         func take(lengthBytes: Int) -> ArraySlice<UInt8>? {
             guard rest.count >= lengthBytes else { return nil }
             let length = rest.prefix(lengthBytes).reduce(0) { $0 << 8 | Int($1) }

@@ -21,7 +21,7 @@ struct PeerCertificate {
         do throws(CertificateFault) {
             guard unsafe Self.allSent(verification, { unsafe X509_get0_pubkey($0) != nil }) else {
                 // OpenSSL has not decoded a key: the key is malformed, its algorithm is unknown, or
-                // the algorithm was changed because of ``CanonicalKey/refusedECKeys(in:)``.
+                // the algorithm was changed because of ``CanonicalKey/offsetsOfRefusedECKeys(in:)``.
                 throw .unusualKey
             }
             // This check comes before all calls that make OpenSSL prepare the certificates'
@@ -106,6 +106,7 @@ struct PeerCertificate {
         for (certificate, issuer) in zip(path, path.dropFirst()) {
             try check(certificate, issuedBy: issuer.keyFingerprint, list)
         }
+        // The loop appends further authorities, whose certificates are checked after the earlier ones.
         var authorities = Array(path.suffix(1))
         var index = 0
         while index < authorities.count {

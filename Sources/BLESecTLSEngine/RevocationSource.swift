@@ -2,7 +2,7 @@ public import BLESecChannelCore
 
 /// Supplies the revocation list each time that a peer's certificate is checked.
 public protocol RevocationSource: Sendable {
-    /// The list at the time `now`, in seconds since 1970. If this throws, the peer is refused.
+    /// The list at the time `now`, in seconds since 1970. If this function throws, the peer is refused.
     /// Called on the thread that runs the channel.
     func current(at now: Int64) throws(ChannelError) -> RevocationList
 }

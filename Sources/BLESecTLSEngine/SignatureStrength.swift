@@ -6,7 +6,7 @@ internal import CBLESecOpenSSL
 enum SignatureStrength {
     /// Whether the hash has at least the strength ``TLSContext/leastSecurityBits``. A hash is as
     /// strong as half of its length: an attacker who finds two contents with the same hash can
-    /// exchange them. Both parameters are OpenSSL's numbers (NID).
+    /// replace one by the other. Both parameters are OpenSSL's numbers (NID).
     static func isSufficient(_ signature: Int32, hash: Int32) -> Bool {
         // Ed25519 and Ed448 have no separate hash, and their own hash is strong enough.
         if [NID_ED25519, NID_ED448].contains(signature) { return true }

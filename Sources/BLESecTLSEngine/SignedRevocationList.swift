@@ -16,10 +16,12 @@ package struct SignedRevocationList: Sendable {
 
     /// Reads a list that one of `issuers` has signed.
     ///
-    /// - Throws: `badKey` if the list is damaged, is not signed by any of `issuers`, is signed with a
-    ///   weak hash, has no end of its validity, covers only some certificates or changes, or has a
-    ///   critical extension, which may change its meaning. The reason begins with a verb, so that a
-    ///   caller can put the file's name before it.
+    /// - Throws: `badKey`, with a reason that begins with a verb, so that a caller can put the file's
+    ///   name before it, when one of these is true:
+    ///   - The list is damaged, or has no end of its validity.
+    ///   - The list is not signed by any of `issuers`, or is signed with a weak hash.
+    ///   - The list covers only some certificates, or only changes, or certificates of other issuers.
+    ///   - The list has a critical extension, which may change the list's meaning.
     package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
         ERR_clear_error()
         defer { ERR_clear_error() }

@@ -126,6 +126,7 @@ internal import CBLESecOpenSSL
             }
     }
 
+    /// Sets what all contexts have in common, such as versions, suites, signature algorithms and limits.
     private func useProfile() throws(ChannelError) {
         let name = Self.applicationProtocol
         guard unsafe blesec_ssl_context_profile(pointer, Self.longestChain) == 1,

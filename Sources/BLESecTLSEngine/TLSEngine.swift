@@ -121,6 +121,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     package mutating func admit() throws(ChannelError) {
         guard case .awaitingTrustDecision = phase else { throw .outOfPlace }
         isAdmitted = true
+        // A handshake that is not suspended is complete here.
         guard isSuspended else {
             if !isRefused { try session?.giveTicket() }
             return
@@ -137,6 +138,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         }
         isSuspended = false
         session?.isAdmitted = false
+        // OpenSSL now refuses the certificate, and makes the alert; `advance` then sets `failure`.
         guard unsafe (try? advance(nil, count: 0)) != nil, failure != nil else { return .silent }
         return .byHandshake
     }

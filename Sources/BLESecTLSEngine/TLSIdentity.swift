@@ -20,11 +20,14 @@ internal import CBLESecOpenSSL
     ///
     /// `now` is the time in seconds since 1970 at which the leaf has to be valid.
     /// - Throws: `badKey`, with a reason that begins with a verb, so that callers can put the name
-    ///   of a file before it. It is thrown if a certificate or the private key cannot be read, the
-    ///   private key does not match, the leaf has expired or is not valid yet, its key usage
-    ///   forbids TLS, an intermediate may not issue certificates, a key is in an unusual encoding,
-    ///   a key or a signature is too weak, a key is unusually large, or the certificates are longer
-    ///   or more than peers accept.
+    ///   of a file before it, when one of these is true:
+    ///   - A certificate or the private key cannot be read.
+    ///   - The private key does not belong to the leaf.
+    ///   - The leaf has expired or is not valid yet, or its key usage forbids TLS.
+    ///   - An intermediate may not issue certificates.
+    ///   - A key is in an unusual encoding, too weak or unusually large.
+    ///   - A signature is too weak.
+    ///   - The certificates are longer or more than peers accept.
     public init(
         certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
         now: Int64

@@ -16,7 +16,8 @@ struct TLSRecords {
     /// The longest record of blesec/1: the type and the payload.
     static let longestRecord = 1 + Record.maximumPayload
     /// The fewest bytes that ``releaseConsumed(_:)`` lets the caller remove while plaintext waits.
-    /// The plaintext first has to be moved behind them. For fewer bytes, the move is not worth it.
+    /// The plaintext first has to be moved behind these bytes; for fewer bytes, the move would cost
+    /// more than it gains.
     private static let fewestReleased = 16 << 10
 
     /// The number of bytes of the buffer that OpenSSL has read.
@@ -103,8 +104,8 @@ struct TLSRecords {
     }
 
     /// A result without plaintext, which tells the caller to remove the bytes that OpenSSL has
-    /// read, except for the plaintext that waits. `nil` if there are no such bytes, or if plaintext
-    /// waits and there are fewer than ``fewestReleased`` of them.
+    /// read, except for the plaintext that waits. `nil` if there are no such bytes. Also `nil` if
+    /// plaintext waits and there are fewer than ``fewestReleased`` such bytes.
     private mutating func releaseConsumed(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
         let used = readCount - plaintext.count
         guard used > 0, plaintext.isEmpty || used >= Self.fewestReleased else { return nil }

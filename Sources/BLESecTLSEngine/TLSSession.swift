@@ -96,7 +96,7 @@ internal import CBLESecOpenSSL
         OpenSSLError.clear()
         let result = unsafe SSL_do_handshake(ssl)
         if result == 1 {
-            // Records need no callback.
+            // The callback limits only the messages of a peer that is not proven yet.
             unsafe SSL_set_msg_callback(ssl, nil)
             if isNegotiated, !hasAgreed { throw .otherApplication }
             // OpenSSL does not verify the peer's certificate when it resumes a session.
@@ -268,6 +268,8 @@ internal import CBLESecOpenSSL
 
     // MARK: - OpenSSL's callbacks
 
+    /// The index of the place where OpenSSL keeps a connection's data for the application: here the
+    /// connection's `TLSSession`.
     private static let exDataIndex: Int32 = 0
 
     private static func session(of ssl: OpaquePointer?) -> TLSSession? {
@@ -344,7 +346,9 @@ internal import CBLESecOpenSSL
                 unsafe message[index] = 0xFF
             }
         } else if bytes.first == UInt8(SSL3_MT_CERTIFICATE) {
-            for index in CanonicalKey.refusedECKeys(in: bytes) { unsafe message[index] = 0x7F }
+            for index in CanonicalKey.offsetsOfRefusedECKeys(in: bytes) {
+                unsafe message[index] = 0x7F
+            }
         }
     }
 

@@ -2,9 +2,9 @@ public import BLESecLinks
 
 /// A link that wraps another link, and applies faults of the kinds that radio, the kernel or attackers cause.
 ///
-/// It wraps one end of a connection, and changes what that end sends and how many bytes each
-/// receive at that end returns. To change what the other end sends, wrap the other end too. Use a
-/// faulty link on its loop's thread only.
+/// A faulty link wraps one end of a connection. It changes what this end sends, and how many bytes
+/// each receive at this end returns. To change what the other end sends, wrap the other end too. Use
+/// a faulty link on its loop's thread only.
 public final class FaultyLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
@@ -32,8 +32,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var isHeld = false
     private var isCut = false
     private var hasReportedHangUp = false
-    /// Whether the wrapped link has hung up, or was cut, while there was no handler, and no handler
-    /// has been told yet.
+    /// Whether there was no handler when the wrapped link hung up or was cut, and no handler has been
+    /// told since.
     private var isHangUpUnreported = false
     /// Whether to end the sending direction of the wrapped link once all waiting bytes are passed
     /// on.
@@ -61,8 +61,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
         }
     }
 
-    /// Adds a cut, flip, drop, duplicate or swap. Its byte offset or SDU number counts from the
-    /// start of the link, not from this call. The other faults have an effect only if they are
+    /// Adds a cut, flip, drop, duplicate or swap. The fault's byte offset or SDU number counts from
+    /// the start of the link, not from this call. The other faults have an effect only if they are
     /// passed to the initializer.
     public func add(_ fault: Fault) {
         loop.assertCurrent()
@@ -122,11 +122,11 @@ public final class FaultyLink: Link, @unchecked Sendable {
         guard hasRoom else { return 0 }
         let taken = min(bytes.count, writeLimit ?? .max)
         var sdu = (0..<taken).map { bytes[$0] }
-        let cutsAfter = applyByteFaults(&sdu)
-        route(sdu)
+        let mustCut = applyByteFaults(&sdu)
+        queue(sdu)
         flush()
         if let sendFailure { throw sendFailure }
-        if cutsAfter { cut() }
+        if mustCut { cut() }
         return taken
     }
 
@@ -140,7 +140,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         let before = buffer.count
         defer {
             receivedBytes += buffer.count - before
-            // The wrapped link has ended.
+            // A link that has returned its end no longer wants to read; this link does the same.
             if handler != nil, wantsRead, !link.wantsRead { wantsRead = false }
         }
         let limit = nextReadLimit()
@@ -192,7 +192,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         loop.assertCurrent()
         guard !isCut else { return false }
         if let link = link as? any HalfClosingLink, !link.canHalfClose { return false }
-        passOnSwapped(at: loop.now.advanced(by: delay ?? .zero))
+        queueSwapped(dueAt: loop.now.advanced(by: delay ?? .zero))
         flush()
         if outbox.isEmpty {
             guard link.halfClose() else { return false }
@@ -219,7 +219,7 @@ extension FaultyLink {
     private func applyByteFaults(_ sdu: inout [UInt8]) -> Bool {
         let start = sentBytes
         sentBytes += sdu.count
-        var cutsAfter = false
+        var mustCut = false
         for fault in faults {
             switch fault {
             case .flip(let offset, let mask):
@@ -227,15 +227,15 @@ extension FaultyLink {
             case .cut(let limit):
                 guard limit <= start + sdu.count else { continue }
                 sdu.removeSubrange(max(0, limit - start)...)
-                cutsAfter = true
+                mustCut = true
             case .drop, .duplicate, .swap, .shortReads, .raggedReads, .shortWrites, .delay: continue
             }
         }
-        return cutsAfter
+        return mustCut
     }
 
-    /// Applies the drops, duplicates and swaps, and queues the result.
-    private func route(_ sdu: [UInt8]) {
+    /// Applies the drops, duplicates and swaps, and queues the result in ``outbox``.
+    private func queue(_ sdu: [UInt8]) {
         let index = sentSDUs
         sentSDUs += 1
         guard !sdu.isEmpty, !faults.contains(.drop(sdu: index)) else { return }
@@ -246,10 +246,10 @@ extension FaultyLink {
         let due = loop.now.advanced(by: delay ?? .zero)
         outbox.append((sdu, due))
         if faults.contains(.duplicate(sdu: index)) { outbox.append((sdu, due)) }
-        passOnSwapped(at: due)
+        queueSwapped(dueAt: due)
     }
 
-    private func passOnSwapped(at due: MonotonicTime) {
+    private func queueSwapped(dueAt due: MonotonicTime) {
         // In reverse order, so that each swapped send comes after the send that followed it.
         for heldBack in swapped.reversed() { outbox.append((heldBack, due)) }
         swapped = []
@@ -272,6 +272,7 @@ extension FaultyLink {
         return first.due <= loop.now
     }
 
+    /// Passes on the waiting bytes that are due, as far as the wrapped link takes them.
     private func flush() {
         while isDue, let first = outbox.first?.bytes {
             let count: Int
@@ -279,8 +280,9 @@ extension FaultyLink {
                 count = try link.send(first.span)
             } catch {
                 if error.isTemporary {
-                    // The bytes wait for the timer, and not for the link to report room: it has
-                    // room, so it would report this at once, and the send would fail again.
+                    // The bytes wait for the timer, and not for the wrapped link to report room. The
+                    // wrapped link has room, so it would report room at once, and the send would
+                    // fail again.
                     outbox[0].due = loop.now.advanced(by: Self.retryDelay)
                 } else {
                     sendFailure = error
@@ -304,9 +306,11 @@ extension FaultyLink {
         updateInterest()
     }
 
+    /// Tells the wrapped link which events this link needs, and arms the timer if the first waiting
+    /// bytes are not due yet.
     private func updateInterest() {
-        // Without a handler nobody would read or write, and the wrapped link would report the same
-        // again and again.
+        // Without a handler nobody would read or write, so the wrapped link would report again and
+        // again that it is readable or writable.
         let hasHandler = handler != nil
         link.wantsRead = wantsRead && hasHandler
         link.wantsWrite = (wantsWrite && hasRoom && hasHandler) || isDue
@@ -316,6 +320,7 @@ extension FaultyLink {
         timer.arm(at: due)
     }
 
+    /// The most bytes that the next receive may return.
     private func nextReadLimit() -> Int {
         if let (limit, generator) = raggedReads {
             var generator = generator

@@ -122,7 +122,7 @@ struct BashCompletion {
                 peers) \(function)_peers '' ;;
                 endpoints)
                   case $current in
-                    # The shell does not replace `~` there.
+                    # After a colon, the shell does not replace `~`.
                     unix:~* | unix-seqpacket:~*) ;;
                     unix:* | unix-seqpacket:*)
                       \(function)_lines "${current%%:*}:" < <(compgen -f -- "${current#*:}")

@@ -23,6 +23,7 @@ package enum Completion: Sendable, Hashable {
             case "OLD": .peers
             case "ENDPOINT", "TARGET": .endpoints
             case _ where words.contains("FILE"): .files
+            // Words in lower case are to be typed as they are.
             case _ where bare == bare.lowercased(): .words(words)
             default: .nothing
             }

@@ -2,8 +2,8 @@ package import BLESec
 internal import BLESecLocking
 internal import Glibc
 
-/// Handles SIGINT, SIGTERM and SIGHUP: the first signal runs the current action. Another one ends the
-/// process at once, unless it only repeats the first one (``Signals``).
+/// Handles SIGINT, SIGTERM and SIGHUP: the first signal runs the current action. A further signal ends
+/// the process at once, unless it comes so soon that ``Signals`` ignores it.
 package final class Interruption: Sendable {
     private struct State: Sendable {
         var firstSignal: Int32?

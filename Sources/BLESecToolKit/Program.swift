@@ -81,7 +81,8 @@ package struct Program: Sendable {
         return Array(arguments.dropFirst())
     }
 
-    /// Ends the process. Lines on standard error that nobody reads are lost.
+    /// Ends the process, once the reader of standard error has taken all lines. The wait for the
+    /// reader is limited (``StandardError/drain()``); lines that still wait at its end are lost.
     private static func endProcess(_ status: ExitStatus) -> Never {
         // The command is over: a signal ends the process, even while `drain` waits for the reader.
         _ = Signals.add { number in _exit(128 + number) }
@@ -163,6 +164,8 @@ package struct Program: Sendable {
         word.hasPrefix("-") || wordsForDefaultCommand.contains(word)
     }
 
+    /// The call of `command` with the words after its name; nil if they request the command's page
+    /// or the version, which is then printed.
     private func call(
         _ command: Command, _ words: [String]
     ) throws(ChannelError) -> Call? {

@@ -13,9 +13,9 @@ package enum Signals {
     private static let handlers = Locked((list: [(token: Int, body: Handler)](), nextToken: 1))
     /// When the first signal was received; nil before that.
     private static let firstTime = Locked<ContinuousClock.Instant?>(nil)
-    /// A signal that comes within this time after the first one repeats it, and is ignored: it does
-    /// not show that somebody has lost patience. `timeout` signals a command and then the command's
-    /// process group; when a terminal is closed, the kernel and the shell both signal.
+    /// A signal that comes within this time after the first one is ignored, since one action often
+    /// causes two signals. `timeout` signals a command and then the command's process group. When a
+    /// terminal is closed, the kernel and the shell both signal.
     private static let repetitionTime = Duration.seconds(1)
 
     /// Blocks the signals in this thread and in all threads that it starts later, and begins to

@@ -9,7 +9,7 @@ internal import Glibc
 /// of their own, and the event loop continues.
 package enum StandardError {
     private struct State: Sendable {
-        /// What waits for the thread begins at `head`.
+        /// The bytes that wait for the thread begin at `head`.
         private var buffer: [UInt8] = []
         private var head = 0
         /// How many pieces the thread has taken with ``take()``.
@@ -114,14 +114,14 @@ package enum StandardError {
     /// Waits until everything is written, or until the reader has taken nothing for a second, and
     /// for at most ten seconds in all. To be called before the process ends.
     static func drain() {
-        let last = ContinuousClock.now + .seconds(10)
-        var end = ContinuousClock.now + .seconds(1)
+        let lastDeadline = ContinuousClock.now + .seconds(10)
+        var deadline = ContinuousClock.now + .seconds(1)
         var progress = progress
-        while isBehind, ContinuousClock.now < min(end, last) {
+        while isBehind, ContinuousClock.now < min(deadline, lastDeadline) {
             // The fill level of a pipe can only be polled, and the process has nothing else to do.
             usleep(1_000)
             let now = Self.progress
-            if now != progress { (progress, end) = (now, ContinuousClock.now + .seconds(1)) }
+            if now != progress { (progress, deadline) = (now, ContinuousClock.now + .seconds(1)) }
         }
     }
 

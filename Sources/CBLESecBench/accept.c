@@ -12,7 +12,7 @@
 enum {
     max_dialers = 256,
     max_events = 128,
-    max_packet = 256,
+    max_packet = 256,  // bytes
     wait_limit = 10000,  // milliseconds without any event, after which the run fails
 };
 
@@ -36,9 +36,9 @@ struct link {
 };
 
 struct run {
-    size_t dialers;
+    size_t dialers;  // the most links that are open at the same time
     uint64_t count;  // the number of links that are opened in all
-    int listening;
+    int listening_socket;
     struct sockaddr_un address;
     socklen_t address_length;
     int64_t nanoseconds;  // the processor time of the listener's thread
@@ -117,7 +117,7 @@ static bool dial_all(struct run *run, int epoll, struct link *links) {
 // The listener's side. Like the package's listener, it reads the credentials of each peer.
 static bool accept_links(struct run *run, int epoll) {
     for (;;) {
-        int accepted = accept4(run->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int accepted = accept4(run->listening_socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (accepted < 0) return errno == EAGAIN;
         struct ucred peer;
         socklen_t size = sizeof peer;
@@ -138,7 +138,7 @@ static bool accept_links(struct run *run, int epoll) {
 
 static bool serve(struct run *run, int epoll) {
     struct epoll_event ready[max_events];
-    struct link listening = {.socket = run->listening};
+    struct link listening = {.socket = run->listening_socket};
     if (!watch(epoll, &listening)) return false;
     int64_t start = thread_time();
     for (uint64_t ended = 0; ended < run->count;) {
@@ -181,9 +181,9 @@ static bool listen_and_dial(struct run *run) {
     // The kernel chooses an abstract address.
     struct sockaddr_un any = {.sun_family = AF_UNIX};
     run->address_length = sizeof run->address;
-    if (bind(run->listening, (struct sockaddr *)&any, sizeof any.sun_family) != 0
-        || getsockname(run->listening, (struct sockaddr *)&run->address, &run->address_length) != 0
-        || listen(run->listening, max_dialers) != 0) {
+    if (bind(run->listening_socket, (struct sockaddr *)&any, sizeof any.sun_family) != 0
+        || getsockname(run->listening_socket, (struct sockaddr *)&run->address, &run->address_length) != 0
+        || listen(run->listening_socket, max_dialers) != 0) {
         return false;
     }
     pthread_t listener;
@@ -195,9 +195,9 @@ static bool listen_and_dial(struct run *run) {
 int64_t blesec_bench_accept(size_t dialers, uint64_t count) {
     if (dialers == 0 || dialers > max_dialers) return -1;
     struct run run = {.dialers = dialers, .count = count};
-    run.listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (run.listening < 0) return -1;
+    run.listening_socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (run.listening_socket < 0) return -1;
     bool has_succeeded = listen_and_dial(&run);
-    close(run.listening);
+    close(run.listening_socket);
     return has_succeeded ? run.nanoseconds : -1;
 }

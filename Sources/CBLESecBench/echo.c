@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { header = 3, tag = 16, largest = 65536 };  // bytes; the header is a u16 length and a u8 type
+enum { header = 3, tag = 16, buffer_size = 65536 };  // bytes; the header is a u16 length and a u8 type
 
 // One end of the socket pair.
 struct end {
@@ -15,7 +15,7 @@ struct end {
     size_t count;  // bytes of a payload
     int repetitions;
     blesec_bench_key *sealing, *opening;  // NULL when nothing is sealed
-    uint8_t *payload, *record;            // `largest` bytes each
+    uint8_t *payload, *record;            // `buffer_size` bytes each
     bool isOneWay;  // only the last record is answered
     bool failed;
 };
@@ -38,7 +38,7 @@ static bool send_record(struct end *end, uint64_t nonce) {
 static bool receive_record(struct end *end, uint64_t nonce) {
     size_t plain_size = end->count + 1;
     size_t sealed_size = plain_size + (end->opening != NULL ? tag : 0);
-    if (recv(end->socket, end->record, largest, 0) != (ssize_t)(sealed_size + 2)) return false;
+    if (recv(end->socket, end->record, buffer_size, 0) != (ssize_t)(sealed_size + 2)) return false;
     if (end->opening != NULL
         && !blesec_bench_open(end->opening, end->record + 2, plain_size, nonce)) {
         return false;
@@ -60,8 +60,8 @@ static void *echo(void *argument) {
 
 static bool prepare(struct end *end, bool isSealed, enum blesec_bench_library library,
                     const uint8_t *sealing, const uint8_t *opening) {
-    end->payload = calloc(1, largest);
-    end->record = calloc(1, largest);
+    end->payload = calloc(1, buffer_size);
+    end->record = calloc(1, buffer_size);
     if (end->payload == NULL || end->record == NULL) return false;
     if (!isSealed) return true;
     end->sealing = blesec_bench_key_new(BLESEC_BENCH_CHACHAPOLY, library, sealing);
@@ -100,7 +100,7 @@ static int64_t run(struct end ends[2]) {
 static int64_t measure(size_t count, int repetitions, bool isOneWay, bool isSealed,
                        enum blesec_bench_library library) {
     static const uint8_t request_key[32] = {1}, answer_key[32] = {2};
-    if (count + header + tag > largest) return -1;
+    if (count + header + tag > buffer_size) return -1;
     int sockets[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return -1;
     struct end ends[2] = {

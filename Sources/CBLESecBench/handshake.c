@@ -105,6 +105,7 @@ static bool diffie_hellman(blesec_bench_primitives *p) {
     return succeeded;
 }
 
+// Expands the AES key if the call is the first that uses this key.
 static void expand(blesec_bench_primitives *p, const blesec_bench_call *call) {
     if (p->expanded != NULL && call->has_new_key) {
         crypto_aead_aes256gcm_beforenm(p->expanded, p->cipher_key);
@@ -159,6 +160,7 @@ bool blesec_bench_perform(blesec_bench_primitives *p, const blesec_bench_call *c
     for (size_t i = 0; i < count; i++) {
         const blesec_bench_call *call = &calls[i];
         bool uses_aead = call->kind == BLESEC_BENCH_SEAL || call->kind == BLESEC_BENCH_OPEN;
+        // The greatest `count` for which the buffers have room.
         size_t limit = uses_aead ? MAX_KEY : call->kind == BLESEC_BENCH_HKDF ? 3 : sizeof p->text;
         if (call->slot >= SLOTS || call->count > limit || call->input > MAX_KEY) return false;
     }

@@ -30,9 +30,9 @@ struct end {
 
 struct run {
     size_t channels;
-    size_t size;       // the bytes of one message
+    size_t size;       // the size of one message in bytes
     size_t batch;      // the number of records in one send
-    size_t record;     // the bytes of one record
+    size_t record;     // the size of one record in bytes
     int64_t duration;  // nanoseconds
     int epoll;
     struct end *ends;  // for each channel, the sender and then the receiver
@@ -229,6 +229,7 @@ static bool measure(struct run *run) {
     run->load.bytes = (run->received - before) * run->size;
     run->load.least_messages = UINT64_MAX;
     for (size_t i = 0; i < run->channels; i++) {
+        // The batch that was sent before the measurement does not count.
         uint64_t messages = run->ends[2 * i + 1].records - run->batch;
         if (messages < run->load.least_messages) run->load.least_messages = messages;
     }

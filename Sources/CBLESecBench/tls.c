@@ -3,7 +3,7 @@
 #include <openssl/ssl.h>
 #include <stdlib.h>
 
-// Bytes of a BIO's buffer: enough for any flight, and for the longest message as TLS records.
+// The size in bytes of a BIO's buffer: enough for any flight, and for the longest message as TLS records.
 static const size_t pipe_size = 1 << 17;
 static const unsigned char alpn_protocols[] = "\x08" "blesec/1";
 

@@ -9,8 +9,8 @@
 #include <openssl/pkcs12.h>
 #include <stdbool.h>
 
-// The parameter stores the address of its name, so the name must be a literal in C. From Swift, the
-// name would be a temporary string.
+// An OSSL_PARAM keeps only the address of its name, so the name must be a literal in C. A name from Swift
+// would be a temporary string.
 static inline OSSL_PARAM blesec_openssl_tag_parameter(unsigned char *tag, size_t length) {
     return OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, tag, length);
 }

@@ -2,7 +2,8 @@ internal import BLESec
 
 /// Errors that the bench itself reports.
 enum BenchError: Error {
-    /// A result is wrong or missing; the text names its source, such as a library or the peer.
+    /// A result is wrong or missing. The text names what should have given the result, such as a
+    /// library or the peer.
     case wrongResult(String)
     /// A measurement was not possible; the text names what failed.
     case failed(String)

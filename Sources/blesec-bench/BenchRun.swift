@@ -11,7 +11,7 @@ struct BenchRun {
     private let engineProtocols: [String]
     /// The handshakes that the scenario `handshake` measures.
     private let subjects: [any HandshakeSubject]
-    /// The MTUs and SDU sizes to measure, each with its transport.
+    /// The pairs of MTU and SDU size to measure, each with a transport that has these sizes.
     private let sduSweep: [(SDUScenario.Sizes, Transport)]
     /// The sizes of messages to measure with stores on disk.
     private let storeSizes: [Int]
@@ -55,7 +55,7 @@ struct BenchRun {
             settings.scenarios.contains(.radio)
             ? RadioScenario.setups(isQuick: settings.isQuick) : []
         progress = ProgressLine(steps: steps + Self.manySteps(settings) + radioSetups.count)
-        budget = TimeBudget(seconds: settings.seconds, steps: steps)
+        budget = TimeBudget(seconds: settings.timeLimitSeconds, steps: steps)
     }
 
     private mutating func measure() async throws {
@@ -179,9 +179,10 @@ struct BenchRun {
             report.link += try await scenario.measure(
                 transport, channels.sessions, size: size, until: budget.next(),
                 measuresBlockingThreads: measuresBlockingThreads)
-            guard let packets = channels.packets else { continue }
+            guard let packetScenario = channels.packetScenario else { continue }
             for (link, session) in channels.sessions.enumerated() {
-                report.packets.append(try await packets.measure(session, link: link, size: size))
+                report.packets.append(
+                    try await packetScenario.measure(session, link: link, size: size))
             }
         }
         try await channels.close()
@@ -262,8 +263,8 @@ struct BenchRun {
     /// measured best with many channels, but more than 1,000 TLS handshakes take too long.
     private static func channels(_ settings: Settings, _ engine: String) -> [Int] {
         guard engine != manyEngines[0] else { return settings.channels }
-        let most = settings.channels.filter { $0 <= 1_000 }.max() ?? settings.channels.max()
-        return most.map { [$0] } ?? []
+        let largest = settings.channels.filter { $0 <= 1_000 }.max() ?? settings.channels.max()
+        return largest.map { [$0] } ?? []
     }
 
     /// Whether this number of channels is also spread over several loops.
@@ -312,7 +313,7 @@ struct BenchRun {
         {
             let listener = ListenerScenario(
                 rounds: settings.rounds,
-                nanoseconds: settings.isQuick ? 150_000_000 : 300_000_000)
+                sampleTime: settings.isQuick ? 150_000_000 : 300_000_000)
             report.listeners.append(try await listener.measure(engine, PeerConfigurations(engine)))
         }
         progress.show("many, the cost of an unauthenticated peer")
@@ -330,7 +331,7 @@ struct BenchRun {
             FloodScenario.descriptors, of: descriptors,
             otherwise: "A listener in a flood was not measured")
         {
-            let flood = FloodScenario(nanoseconds: settings.isQuick ? 300_000_000 : 1_000_000_000)
+            let flood = FloodScenario(sampleTime: settings.isQuick ? 300_000_000 : 1_000_000_000)
             report.flood.append(try await flood.measure(engine, PeerConfigurations(engine)))
         }
     }

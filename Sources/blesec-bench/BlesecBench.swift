@@ -14,8 +14,8 @@ internal import CBLESecBench
 
     static func main() {
         // By default, glibc may return memory to the kernel after each message and request it again
-        // for the next. Whether glibc does so depends on what lies at the end of the heap, and
-        // changes goodput by up to a third.
+        // for the next. Whether glibc does so depends on what lies at the end of the heap. The
+        // difference in goodput is up to a third.
         blesec_bench_keep_freed_memory()
         program.main()
     }

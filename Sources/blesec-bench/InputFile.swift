@@ -31,7 +31,8 @@ enum InputFile {
 
 /// Reads files of JSON.
 enum JSONFile {
-    /// The size in bytes of the largest accepted file: about forty times a report of all scenarios.
+    /// The size in bytes of the largest accepted file: about forty times the size of a report of all
+    /// scenarios.
     private static let maximumSize = 16 << 20
 
     /// Passes the JSON value in the file to `parse`, and returns the result. An error's reason says

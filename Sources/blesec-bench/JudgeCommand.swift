@@ -34,8 +34,8 @@ enum JudgeCommand {
         for report in arguments.operands { ratios += try RecordedReport(report).ratios }
         let verdict = floors.judge(ratios)
         for line in verdict.lines { try StandardOutput.print(line + "\n") }
-        try StandardOutput.print("\(verdict.met) met, \(verdict.missed) not\n")
+        try StandardOutput.print("\(verdict.metCount) met, \(verdict.missedCount) not\n")
         // Without a reason, the error is not printed; its code stands for exit status 1.
-        if verdict.missed > 0 { throw ChannelError(.becameWorse, "") }
+        if verdict.missedCount > 0 { throw ChannelError(.becameWorse, "") }
     }
 }

@@ -201,19 +201,19 @@ enum MeasureCommand {
         }
     }
 
-    /// Those changes from an old report that a second run confirms.
+    /// The changes between the report `old` and this run that a second run confirms.
     private static func comparison(
         of report: Report, with old: RecordedReport, _ settings: Settings, _ target: LinkTarget
     ) async throws(ChannelError) -> Comparison {
         var comparison = Comparison(report.ratios, to: old.ratios)
-        guard comparison.common > 0 else {
+        guard comparison.commonCount > 0 else {
             throw ChannelError(.badData, "\(old.path) has no ratio in common with this run")
         }
         guard !comparison.changes.isEmpty else { return comparison }
         var narrowed = settings
         narrowed.scenarios = comparison.scenarios
-        let again = try await measure(narrowed, target)
-        comparison.confirm(by: Comparison(again.ratios, to: old.ratios))
+        let secondReport = try await measure(narrowed, target)
+        comparison.confirm(by: Comparison(secondReport.ratios, to: old.ratios))
         return comparison
     }
 
@@ -251,7 +251,9 @@ enum MeasureCommand {
             settings.sampleTime = 1e6 * Double(milliseconds)
         }
         // With an explicit number or length of samples, a run may take a day.
-        if arguments.has(rounds) || arguments.has(sample) { settings.seconds = 24 * 60 * 60 }
+        if arguments.has(rounds) || arguments.has(sample) {
+            settings.timeLimitSeconds = 24 * 60 * 60
+        }
         return settings
     }
 }

@@ -33,7 +33,7 @@ struct Settings: Sendable {
     var sampleTime = 30_000_000.0
     /// The time limit in seconds that `engine`, `handshake` and `link` share. When time runs short,
     /// `link` leaves out rounds; the other two make all rounds, even beyond the limit.
-    var seconds = 55
+    var timeLimitSeconds = 55
 
     private(set) var isQuick = false
 
@@ -43,25 +43,25 @@ struct Settings: Sendable {
         channels = [1, 100]
         rounds = 3
         sampleTime = 10_000_000
-        seconds = 9
+        timeLimitSeconds = 9
     }
 }
 
 /// The remaining time of a run, divided equally among the remaining steps.
 struct TimeBudget: Sendable {
     private let end: UInt64
-    private var steps: Int
+    private var remainingSteps: Int
 
     init(seconds: Int, steps: Int) {
         end = Clock.time + UInt64(seconds) * 1_000_000_000
-        self.steps = steps
+        remainingSteps = steps
     }
 
     /// Takes the next step's share, and returns the time at which the step has to end.
     mutating func next() -> UInt64 {
         let now = Clock.time
-        let share = end > now ? (end - now) / UInt64(max(1, steps)) : 0
-        steps -= 1
+        let share = end > now ? (end - now) / UInt64(max(1, remainingSteps)) : 0
+        remainingSteps -= 1
         return now + share
     }
 }

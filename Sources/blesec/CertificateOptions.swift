@@ -29,7 +29,7 @@ enum CertificateOptions {
         name: "--peer-uri", value: "URI", isRepeatable: true,
         help: "Accept a peer whose certificate has this URI, with any key. The option needs "
             + "--authority. If it is given several times, or together with --peer, a peer that "
-            + "matches any of them is accepted.")
+            + "matches any of these options is accepted.")
 
     /// All options, in the order of the manual pages.
     static let all = [certificate, key, authority, revoked, peerURI]
@@ -88,7 +88,11 @@ enum CertificateOptions {
             if fingerprints.contains(key) || claimed.uri.map(uris.contains) == true {
                 return .admit
             }
-            return .refuse("the peer is \(claimed.uri ?? "") with \(key), and neither is expected")
+            guard let uri = claimed.uri else {
+                return .refuse(
+                    "no authority vouches for a URI of the peer, and \(key) is not expected")
+            }
+            return .refuse("the peer is \(uri), its key is \(key), and neither is expected")
         }
     }
 

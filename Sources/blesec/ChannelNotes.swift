@@ -54,7 +54,8 @@ final class FailureLog: Sendable {
             count += 1
             return count
         }
-        let isReported = number <= Self.alwaysReportedCount || number.nonzeroBitCount == 1
+        let isPowerOfTwo = number.nonzeroBitCount == 1
+        let isReported = number <= Self.alwaysReportedCount || isPowerOfTwo
         guard isReported || Diagnostics.verbosity > 0 else { return }
         let total = number <= Self.alwaysReportedCount ? "" : " (\(number) so far)"
         Diagnostics.note(

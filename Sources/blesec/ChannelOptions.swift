@@ -129,7 +129,7 @@ struct ChannelOptions: Sendable {
     }
 
     /// The policies for accepting peers: one for all protocols, and one for TLS alone if TLS needs
-    /// another.
+    /// another policy.
     private static func trust(
         _ arguments: Arguments, _ engines: Engines, operandKey: PeerKey?, rememberedKey: PeerKey?
     ) throws(ChannelError) -> (forAll: TrustPolicy, forTLS: TrustPolicy?) {
@@ -189,8 +189,9 @@ struct ChannelOptions: Sendable {
             throw arguments.usage("\(option.name) goes with --identity FILE or --key FILE")
         }
         // An invalid protocol name is refused later, with an error that says what is wrong.
-        let named = engines.protocolNames.lazy.compactMap { try? ProtocolName($0) }.first
-        return try .generate(curve: named?.curve ?? .x25519, hash: named?.hash ?? .sha256)
+        let noiseProtocol = engines.protocolNames.lazy.compactMap { try? ProtocolName($0) }.first
+        return try .generate(
+            curve: noiseProtocol?.curve ?? .x25519, hash: noiseProtocol?.hash ?? .sha256)
     }
 
     static func defaultProtocol(for identity: IdentityKey) -> String {

@@ -66,7 +66,7 @@ struct ChannelSession: Sendable {
         var sentEverything = false
         var wroteEverything = false
         var failure: ChannelError?
-        var isOver = false
+        var channelHasEnded = false
         for await event in events {
             switch event {
             case .sentEverything: sentEverything = true
@@ -84,15 +84,15 @@ struct ChannelSession: Sendable {
             // reached its maximum age. The queued messages are still sent before the channel ends.
             case .cannotSend(let error) where error.code == .closed: break
             case .cannotSend(let error), .channelEnded(let error?): failure = failure ?? error
-            case .channelEnded(nil): isOver = true
+            case .channelEnded(nil): channelHasEnded = true
             }
             // All received messages are written before an error of the channel is reported.
             guard wroteEverything else { continue }
             if let failure { throw failure }
             // In direct mode it is no error if the channel is over before everything is sent: a
             // peer that has closed receives nothing more.
-            if sentEverything || (isOver && isDirect) { return }
-            if isOver {
+            if sentEverything || (channelHasEnded && isDirect) { return }
+            if channelHasEnded {
                 throw ChannelError(
                     .truncated, "the channel ended before everything was sent; open it again")
             }

@@ -36,6 +36,7 @@ struct ChatScreen: Sendable {
         }
         // The terminal already shows the typed line.
         guard let fate, Diagnostics.verbosity >= 0 else { return }
+        // 16 columns are enough for the indentation and the fate.
         let room = max(8, Environment.width - 16)
         let text = Self.oneLine(message)
         let shown = text.count <= room ? text : text.prefix(room - 3) + "..."
@@ -43,7 +44,8 @@ struct ChatScreen: Sendable {
         StandardError.write(line + "\n")
     }
 
-    /// `text` between the terminal's escapes for `style`, if colours are allowed.
+    /// `text` between escape sequences that begin and end `style`, if colours are allowed. `style` has
+    /// the numbers of an SGR sequence, such as `1;36` for bold and cyan.
     private func coloured(_ text: String, _ style: String) -> String {
         hasColours ? "\u{1B}[\(style)m\(text)\u{1B}[0m" : text
     }

@@ -89,7 +89,7 @@ enum ConnectCommand {
         let interruption = Interruption()
         let limit = options.timeLimit
         let dial = { @Sendable () async throws(ChannelError) in
-            try await dialer.dial(ConnectionNotes.attempt)
+            try await dialer.dial(ConnectionNotes.attemptProgress)
         }
         let channel: SecureChannel
         do throws(ChannelError) {

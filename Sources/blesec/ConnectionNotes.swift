@@ -8,6 +8,7 @@ final class ConnectionNotes: Sendable {
     private let memory: PeerMemory
     /// The endpoint that was last dialed, and the description of the link to it.
     private let dialed = Locked<(linkDescription: String, endpoint: Endpoint)?>(nil)
+    /// Whether the last state that ``report(_:)`` reported as text was `connected`.
     private let wasConnected = Locked(false)
     /// The error of a dial that the permissions of a Unix socket have forbidden; nil before such a
     /// dial.
@@ -105,6 +106,7 @@ final class ConnectionNotes: Sendable {
         case .searching where hadChannel: Diagnostics.note("the link is gone\(reason)", "state")
         case .backingOff:
             let pause = status.deadline?.duration(since: status.since) ?? .zero
+            // A tenth of a second has 10^17 attoseconds.
             let tenths = pause.components.attoseconds / 100_000_000_000_000_000
             Diagnostics.note(
                 "no channel\(reason); next attempt in "
@@ -117,7 +119,7 @@ final class ConnectionNotes: Sendable {
     }
 
     /// Reports the steps of a single attempt, with `--verbose`.
-    static let attempt: PeerRoute.Progress = { state in
+    static let attemptProgress: PeerRoute.Progress = { state in
         let name = state.rawValue
         Diagnostics.note("state: \(name)", "state", [("state", .string(name))], at: 1)
     }

@@ -8,7 +8,8 @@ struct ConnectionSession: Sendable {
     let interruption: Interruption
     /// The time limit for the first channel.
     let timeLimit: TimeLimit?
-    /// Returns the next message to send, and the note that the store keeps with it; nil at the end.
+    /// Returns the next message to send, and the note that the store keeps with the message; nil at the
+    /// end.
     let input: @Sendable () async throws(ChannelError) -> (message: [UInt8], note: [UInt8]?)?
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
     /// The file that ``output`` writes to; nil if messages are confirmed as soon as they are
@@ -23,8 +24,8 @@ struct ConnectionSession: Sendable {
     let onStatus: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Whether a message of the peer was received, and is not written yet.
     private let isWriting = Locked(false)
-    /// Why a message of the peer could not be written or confirmed. ``leaveAfterSending()`` throws
-    /// this error, because no event is handled while it runs.
+    /// Why a message of the peer could not be written or confirmed. While
+    /// ``leaveAfterSending()`` runs, no event is handled, so that function throws this error.
     private let outputFailure = Locked<ChannelError?>(nil)
     /// Why the output file could not be synchronized to the disk, or why the messages in it could
     /// not be confirmed.
@@ -213,7 +214,7 @@ struct ConnectionSession: Sendable {
     }
 
     /// Writes the peer's messages to the output, which has `length` bytes already. For each written
-    /// message, `feed` gets its number and the output's new length. Without `feed`, each written
+    /// message, `feed` gets the message's number and the output's new length. Without `feed`, each written
     /// message is confirmed at once.
     private func writeOutput(
         to feed: AsyncStream<(number: UInt64, length: Int)>.Continuation?, length: Int

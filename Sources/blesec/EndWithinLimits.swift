@@ -1,7 +1,7 @@
 internal import BLESec
 
 /// Ends a channel or a connection, and first sends the queued bytes, so that the peer learns the
-/// reason.
+/// reason for the end.
 ///
 /// `close` is passed a limit of 5 seconds, the longest that it may wait without progress. If
 /// `close` takes longer than 20 seconds in all, `abort` is called.

@@ -53,11 +53,11 @@ enum KeygenCommand {
         let identity = try IdentityKey.generate(curve: curve ?? .x25519, hash: hash ?? .sha256)
         try IdentityFile.create(path, holding: identity, passphrase: passphrase)
         try IdentityOptions.print(identity)
-        if !Diagnostics.isJSON { showNext(identity.fingerprint.description) }
+        if !Diagnostics.isJSON { printNextCommands(identity.fingerprint.description) }
     }
 
     /// Prints the commands to type on the other side.
-    private static func showNext(_ fingerprint: String) {
+    private static func printNextCommands(_ fingerprint: String) {
         for line in [
             "On the other side, with a key of its own, type one of:",
             "  blesec listen l2cap:any --identity KEY --peer \(fingerprint)",

@@ -10,7 +10,7 @@ final class LineReader: Sendable {
     private struct State {
         var bytes: [UInt8] = []
         /// The number of leading bytes known to contain no line feed.
-        var searched = 0
+        var searchedCount = 0
         var hasEnded = false
     }
 
@@ -36,21 +36,21 @@ final class LineReader: Sendable {
     }
 
     private static func takeLine(_ state: inout State) -> [UInt8]? {
-        let end = state.bytes[state.searched...].firstIndex(of: UInt8(ascii: "\n"))
+        let end = state.bytes[state.searchedCount...].firstIndex(of: UInt8(ascii: "\n"))
         var length = end ?? state.bytes.count
-        // A carriage return before the line feed belongs to the line end. If it is the last byte so
-        // far, a line feed may follow.
+        // A carriage return before the line feed belongs to the line end. If the last byte so far is a
+        // carriage return, a line feed may follow.
         if end != nil || !state.hasEnded, state.bytes[..<length].last == UInt8(ascii: "\r") {
             length -= 1
         }
         guard end != nil || length > maximumLength || (state.hasEnded && length > 0) else {
-            state.searched = state.bytes.count
+            state.searchedCount = state.bytes.count
             return nil
         }
         var taken = min(length, maximumLength)
         if taken < length {
-            // A character of UTF-8 has at most four bytes. All but the first begin with the bits
-            // 10.
+            // A character of UTF-8 has at most four bytes. All bytes but the first begin with the
+            // bits 10.
             taken = (taken - 3...taken).last { state.bytes[$0] & 0xC0 != 0x80 } ?? taken
         }
         let line = Array(state.bytes[..<taken])
@@ -59,7 +59,7 @@ final class LineReader: Sendable {
         } else {
             state.bytes.removeFirst(taken)
         }
-        state.searched = 0
+        state.searchedCount = 0
         return line
     }
 }

@@ -77,7 +77,8 @@ enum ListenCommand {
             }
             return try await source.use { () async throws(ChannelError) in
                 try await serve(
-                    source, options, limit, notes, interruption, keeps: arguments.has(keep))
+                    source, options, limit, notes, interruption,
+                    servesFurtherPeers: arguments.has(keep))
             }
         }
         try arguments.refuse([keep], "cannot be used with \(PersistentArguments.persist.name)")
@@ -159,11 +160,11 @@ enum ListenCommand {
         return .service(service)
     }
 
-    /// Serves one peer or, if `keeps` is true, one after another. `firstLimit` is the time limit for
-    /// the first channel.
+    /// Serves one peer or, if `servesFurtherPeers` is true, one peer after another. `firstLimit` is the
+    /// time limit for the first channel.
     private static func serve(
         _ source: ChannelSource, _ options: ChannelOptions, _ firstLimit: TimeLimit?,
-        _ notes: ConnectionNotes, _ interruption: Interruption, keeps: Bool
+        _ notes: ConnectionNotes, _ interruption: Interruption, servesFurtherPeers: Bool
     ) async throws(ChannelError) {
         var nextLimit = firstLimit
         repeat {
@@ -176,30 +177,30 @@ enum ListenCommand {
                     try await source.accept()
                 }
             }
-            if !keeps { await source.close() }
+            if !servesFurtherPeers { await source.close() }
             do throws(ChannelError) {
                 // If the peer cannot be remembered, its channel is aborted, as in `connect`.
                 try notes.remember(await channel.peer, linkDescription: nil)
             } catch {
                 await channel.abort()
-                guard keeps else { throw error }
+                guard servesFurtherPeers else { throw error }
                 Diagnostics.print(error)
                 continue
             }
             await ChannelNotes.ready(channel)
             let session = ChannelSession(
                 channel: channel, isDirect: options.configuration.mode == .direct,
-                keepsOutput: keeps, interruption: interruption)
+                keepsOutput: servesFurtherPeers, interruption: interruption)
             do throws(ChannelError) {
                 try await session.run()
-                if keeps || Diagnostics.isJSON { await ChannelNotes.complete(channel) }
+                if servesFurtherPeers || Diagnostics.isJSON { await ChannelNotes.complete(channel) }
             } catch {
                 // After a signal, or an error of standard input or output, no further peer is
                 // served.
                 let endsTool = error.code == .inputOutput || interruption.error != nil
-                guard keeps, !endsTool else { throw error }
+                guard servesFurtherPeers, !endsTool else { throw error }
                 Diagnostics.print(error)
             }
-        } while keeps
+        } while servesFurtherPeers
     }
 }

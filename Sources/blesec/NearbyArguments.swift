@@ -53,7 +53,7 @@ struct NearbyArguments: Sendable {
     var options = NearbyOptions()
 
     /// Reads the options. If `dialsWhenHeardOnce` is true, a peer is dialed when it has been heard
-    /// once, unless `--heard` says otherwise. `heard` is the command's own form of `--heard`.
+    /// once, unless `--heard` says otherwise. `heard` is `--heard` as this command describes it.
     init(
         _ arguments: Arguments, service: BluetoothUUID, heard: Option = NearbyArguments.heard,
         dialsWhenHeardOnce: Bool
@@ -102,8 +102,8 @@ struct NearbyArguments: Sendable {
     ) throws(ChannelError) -> BluetoothUUID {
         guard let uuid = BluetoothUUID(text) else {
             throw arguments.usage(
-                "`\(text)` is no UUID: write one such as \(BluetoothUUID.blesec), or the 4 digits of "
-                    + "one that the Bluetooth SIG has assigned")
+                "`\(text)` is no UUID: write a UUID such as \(BluetoothUUID.blesec), or the 4 "
+                    + "digits of a UUID that the Bluetooth SIG has assigned")
         }
         return uuid
     }

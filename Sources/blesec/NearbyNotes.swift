@@ -19,15 +19,15 @@ struct NearbyNotes: Sendable {
                 Diagnostics.note(
                     "ended one of two channels to \(peer)", "duplicate",
                     [("peer", .string(peer.description))])
-            case .dialing(let candidate): Self.attempt("dialing", candidate, at: 1)
-            case .opening(let candidate): Self.attempt("opening", candidate, at: 2)
-            case .handshaking(let candidate, _): Self.attempt("handshaking", candidate, at: 2)
+            case .dialing(let candidate): Self.reportStep("dialing", candidate, at: 1)
+            case .opening(let candidate): Self.reportStep("opening", candidate, at: 2)
+            case .handshaking(let candidate, _): Self.reportStep("handshaking", candidate, at: 2)
             }
         }
     }
 
     /// Reports a step of an attempt to reach a candidate, with `--verbose`.
-    private static func attempt(_ step: String, _ candidate: Candidate, at level: Int) {
+    private static func reportStep(_ step: String, _ candidate: Candidate, at level: Int) {
         let address = candidate.address.description
         Diagnostics.note(
             "\(step) \(address)", step, [("address", .string(address))], at: level)

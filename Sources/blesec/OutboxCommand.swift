@@ -152,7 +152,7 @@ enum OutboxCommand {
     }
 
     private static func state(_ message: Outbox.Message) -> String {
-        message.mayHaveLeft ? "may have arrived" : "queued"
+        message.mayHaveBeenSent ? "may have arrived" : "queued"
     }
 
     /// The number of messages, and the sum of their lengths in bytes.
@@ -173,8 +173,8 @@ enum OutboxCommand {
             (messages.count, messages.reduce(0) { $0 + $1.byteCount })
         }
         return (
-            sum(messages), sum(messages.filter { !$0.mayHaveLeft }),
-            sum(messages.filter(\.mayHaveLeft))
+            sum(messages), sum(messages.filter { !$0.mayHaveBeenSent }),
+            sum(messages.filter(\.mayHaveBeenSent))
         )
     }
 
@@ -198,7 +198,7 @@ enum OutboxCommand {
                     "message \(number) does not wait in the store; `blesec outbox DIR list` shows "
                         + "what does")
             }
-            guard !message.mayHaveLeft else {
+            guard !message.mayHaveBeenSent else {
                 throw ChannelError(
                     .badData,
                     "message \(number) may have arrived, so it cannot be dropped; connect to the "

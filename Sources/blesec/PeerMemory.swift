@@ -38,12 +38,12 @@ struct PeerMemory: Sendable {
         name = arguments.value(Self.remember)
         if let name { try Self.requireName(name, arguments) }
         let hasOption = name != nil || arguments.has(Self.state)
-        let peer =
-            arguments.operands.first.flatMap(Self.peer)
-            ?? arguments.value(ForwardCommand.at).flatMap(Self.peer)
-        peerName = peer.flatMap { (try? PeerKey(parsing: $0)) == nil ? $0 : nil }
+        let nameOrKey =
+            arguments.operands.first.flatMap(Self.nameOrKey)
+            ?? arguments.value(ForwardCommand.at).flatMap(Self.nameOrKey)
+        peerName = nameOrKey.flatMap { (try? PeerKey(parsing: $0)) == nil ? $0 : nil }
         requiresFolder = hasOption || peerName != nil
-        guard hasOption || peer != nil else { return }
+        guard hasOption || nameOrKey != nil else { return }
         let opened: StateFolder
         do throws(ChannelError) {
             guard let path = try Self.path(arguments) else {
@@ -95,14 +95,14 @@ struct PeerMemory: Sendable {
     }
 
     /// The NAME or KEY in an operand `peer:NAME` or `peer:KEY`; nil for any other operand.
-    static func peer(_ operand: String) -> String? {
+    static func nameOrKey(_ operand: String) -> String? {
         operand.hasPrefix("peer:") ? String(operand.dropFirst(5)) : nil
     }
 
     /// The key of the peer that an operand `peer:NAME` or `peer:KEY` names; nil for any other
     /// operand.
     func key(ofOperand operand: String?) throws(ChannelError) -> PeerKey? {
-        guard let text = operand.flatMap(Self.peer) else { return nil }
+        guard let text = operand.flatMap(Self.nameOrKey) else { return nil }
         return try key(text)
     }
 
@@ -137,7 +137,7 @@ struct PeerMemory: Sendable {
 
     /// The path of the identity that `blesec pair` has made; nil if there is none. The path is only
     /// for a command with `peer:NAME`, or with `--remember NAME` where NAME is remembered already.
-    /// For any other command it is nil.
+    /// For any other command the path is nil.
     var identityPath: String? {
         guard let folder, let name = name ?? peerName else { return nil }
         let isKnown = (try? folder.knownPeers.key(named: name)) != nil || peerName != nil
@@ -201,8 +201,8 @@ struct PeerMemory: Sendable {
         return endpoint
     }
 
-    /// Remembers a proven peer: its name, if `--remember` is given, and its address, if it has a
-    /// name.
+    /// Remembers a peer that has proven its key: the peer's name, if `--remember` is given, and the
+    /// peer's address, if the peer has a name.
     ///
     /// - Throws: when the name cannot be stored, or was forgotten meanwhile. If only the address
     ///   cannot be stored, the failure is reported and ignored, since the channel works.
@@ -245,9 +245,9 @@ struct PeerMemory: Sendable {
         boundKey.withLock { $0 = key }
     }
 
-    /// The error for a peer at `endpoint` that shows a key other than the expected one. It contains
-    /// both keys and, for a remembered peer, the name and the file and line of the expected key.
-    /// Nil if `error` has another cause.
+    /// The error for a peer at `endpoint` that shows a key other than the expected one. The error
+    /// names both keys and, for a remembered peer, also the peer's name, and the file and the line of
+    /// the expected key. Nil if `error` has another cause.
     func changedKeyError(
         _ error: ChannelError, of peer: PeerKey, at endpoint: Endpoint
     ) -> ChannelError? {

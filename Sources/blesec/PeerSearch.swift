@@ -18,7 +18,7 @@ final class PeerSearch: Sendable {
 
     private struct State: Sendable {
         /// The last address; nil if it is unknown, or was dialed already.
-        var last: LastAddress?
+        var lastAddress: LastAddress?
         /// An error at the last address that says more than a failed search: the device there shows
         /// a different key, refuses this side, or is this device itself.
         var addressError: ChannelError?
@@ -39,14 +39,14 @@ final class PeerSearch: Sendable {
         self.configuration = configuration
         self.memory = memory
         self.notes = notes
-        state = Locked(State(last: last))
+        state = Locked(State(lastAddress: last))
     }
 
-    /// Dials the last address, if there is one that was not tried yet. Without one, or if dialing
-    /// fails, searches for a peer that the trust policy admits. Only one call may run at a time.
+    /// Dials the last address, if there is one that was not tried yet. If there is none, or if
+    /// dialing fails, searches for a peer that the trust policy admits. Only one call may run at a time.
     func dial(_ progress: @escaping PeerRoute.Progress) async throws(ChannelError) -> SecureChannel
     {
-        if let last = state.withLock({ $0.last.take() }),
+        if let last = state.withLock({ $0.lastAddress.take() }),
             let channel = try await dial(last, progress)
         {
             return channel

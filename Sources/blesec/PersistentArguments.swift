@@ -97,8 +97,8 @@ enum PersistentArguments {
     /// Reads the note that earlier runs with the store have left about the file of `option`; nil if
     /// there were no such runs, or if they used no file.
     ///
-    /// - Throws: `badKey` when earlier runs used a file and this one does not, or the other way
-    ///   round. With `allowsNoFile`, this run may do without the file.
+    /// - Throws: `badKey` when earlier runs used a file and this run uses none, or the other way
+    ///   round. With `allowsNoFile`, this run may do without the file of earlier runs.
     private static func note(
         _ bytes: [UInt8], of option: Option, _ arguments: Arguments, allowsNoFile: Bool = false
     ) throws(ChannelError) -> FileNote? {
@@ -127,16 +127,16 @@ enum PersistentArguments {
             route, to: peer, delivery: delivery(store))
         let notedFiles = await connection.notes
         let isFinished = await connection.hasFinished
-        let source: InputFile?
-        let target: OutputFile?
+        let inputFile: InputFile?
+        let outputFile: OutputFile?
         do throws(ChannelError) {
             // When everything was queued for sending, no input is needed.
             let sent = try note(notedFiles.sent, of: input, arguments, allowsNoFile: isFinished)
             let written = try note(notedFiles.confirmed, of: output, arguments)
-            source = try arguments.value(input).map { path throws(ChannelError) in
+            inputFile = try arguments.value(input).map { path throws(ChannelError) in
                 try InputFile(path, sent, isFinished: isFinished)
             }
-            target = try arguments.value(output).map { path throws(ChannelError) in
+            outputFile = try arguments.value(output).map { path throws(ChannelError) in
                 try OutputFile(path, written)
             }
             if store != nil, notedFiles.confirmed.isEmpty {
@@ -144,7 +144,7 @@ enum PersistentArguments {
                 // says which bytes are confirmed. When the command is started again, it removes the
                 // other bytes from the file.
                 try await connection.confirm(
-                    through: 0, noting: target?.note(0) ?? FileNote.withoutFile)
+                    through: 0, noting: outputFile?.note(0) ?? FileNote.withoutFile)
                 try await connection.waitUntilCommitted()
             }
         } catch {
@@ -159,18 +159,18 @@ enum PersistentArguments {
         let session = ConnectionSession(
             connection: connection, interruption: interruption, timeLimit: options.timeLimit,
             input: { () throws(ChannelError) in
-                if let source { return try source.next() }
+                if let inputFile { return try inputFile.next() }
                 return try await StandardInput.shared.next().map { ($0, FileNote.withoutFile) }
             },
             output: { message throws(ChannelError) in
-                if let target {
-                    try target.write(message)
+                if let outputFile {
+                    try outputFile.write(message)
                 } else {
                     try await StandardOutput.send(message)
                 }
                 progress.received(message.count)
             },
-            outputFile: target,
+            outputFile: outputFile,
             // `fate` is nil when the message is sent.
             onDelivery: { fate, _, message in if fate == nil { progress.sent(message.count) } },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
@@ -179,7 +179,7 @@ enum PersistentArguments {
         defer { progress.end() }
         _ = try await session.run()
         let unknown = await connection.unknownCount
-        if target == nil { try await StandardOutput.finish() }
+        if outputFile == nil { try await StandardOutput.finish() }
         let dropped = await connection.droppedCount
         var reasons: [String] = []
         if await connection.wasStoreRolledBack {
@@ -203,7 +203,7 @@ enum PersistentArguments {
         guard reasons.isEmpty else {
             throw ChannelError(.unacknowledged, reasons.joined(separator: "; "))
         }
-        if isFinished, source == nil, StandardInput.hasBytes {
+        if isFinished, inputFile == nil, StandardInput.hasBytes {
             throw ChannelError(
                 .badKey,
                 "the store says that everything was sent; standard input was not sent: use "

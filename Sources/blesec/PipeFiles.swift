@@ -14,7 +14,8 @@ final class InputFile: Sendable {
     /// The size of a read in bytes: the longest message.
     private static let readSize = 64 << 10
 
-    /// Opens the file. `sent` says how far earlier runs have sent it; nil if there were none.
+    /// Opens the file. `sent` says how far earlier runs have sent the file; nil if there were no
+    /// earlier runs with the file.
     ///
     /// - Throws: the error for a file that cannot be read; `configuration` when it is no regular file;
     ///   `badKey` when the file is not the file of `sent`, or has fewer bytes than were sent; also
@@ -70,8 +71,8 @@ final class OutputFile: Sendable {
     let durableLength: Int
     private let thread = BlockingThread.required()
 
-    /// Opens the file. `written` says up to which offset earlier runs have made it durable, nil if
-    /// there were none; the bytes after that offset are removed.
+    /// Opens the file. `written` says up to which offset earlier runs have made the file durable; nil
+    /// if there were no earlier runs with the file. The bytes after that offset are removed.
     ///
     /// - Throws: `cannotCreate` when the file cannot be opened, or has bytes and no earlier run has
     ///   used it; `noSuchFile` when the file of `written` is missing; `configuration` when it is no
@@ -82,10 +83,10 @@ final class OutputFile: Sendable {
         let flags = O_RDWR | O_CLOEXEC | (written == nil ? O_CREAT : 0)
         descriptor = unsafe open(path, flags, 0o666)
         guard descriptor >= 0 else {
-            let number = errno
-            let isMissing = written != nil && number == ENOENT
+            let errorNumber = errno
+            let isMissing = written != nil && errorNumber == ENOENT
             throw .system(
-                isMissing ? .noSuchFile : .cannotCreate, "\(path) cannot be written", number)
+                isMissing ? .noSuchFile : .cannotCreate, "\(path) cannot be written", errorNumber)
         }
         file = try RegularFile(descriptor, path)
         guard written != nil || file.size == 0 else {
@@ -114,13 +115,13 @@ final class OutputFile: Sendable {
 
     /// Makes durable what was written so far.
     func synchronize() async throws(ChannelError) {
-        let number = await withCheckedContinuation { waiter in
+        let errorNumber = await withCheckedContinuation { waiter in
             thread.perform { [descriptor] in
                 waiter.resume(returning: fdatasync(descriptor) == 0 ? 0 : errno)
             }
         }
-        guard number == 0 else {
-            throw .system(.inputOutput, "\(path) cannot be made durable", number)
+        guard errorNumber == 0 else {
+            throw .system(.inputOutput, "\(path) cannot be made durable", errorNumber)
         }
     }
 }
@@ -152,7 +153,8 @@ private struct RegularFile {
         FileNote(offset: offset, origin: birth ?? device, inode: inode)
     }
 
-    /// Throws if this is not the note's file, or if it has fewer bytes than the note says.
+    /// Throws if there is a note, and this is not the note's file, or has fewer bytes than the note
+    /// says.
     func check(against note: FileNote?, _ path: String) throws(ChannelError) {
         guard let note else { return }
         guard note.inode == inode, [birth, device].contains(note.origin) else {

@@ -6,8 +6,8 @@ internal import Glibc
 /// The progress of a pipe on standard error: one line of the terminal with the bytes in each
 /// direction and their rates, redrawn every second.
 ///
-/// The line is shown only on a terminal that can redraw it, without `--json` and `--quiet`. It is not
-/// shown if standard output is a terminal too, since the line would stand between the peer's bytes.
+/// The line is shown only on a terminal that can redraw it, without `--json` and `--quiet`. The line
+/// is not shown if standard output is a terminal too: there it would stand between the peer's bytes.
 final class PipeProgress: Sendable {
     private struct State: Sendable {
         var sent: UInt64 = 0
@@ -16,6 +16,7 @@ final class PipeProgress: Sendable {
         var drawn: (sent: UInt64, received: UInt64, at: ContinuousClock.Instant)
         /// The text that the terminal shows now; nil if it shows none.
         var line: String?
+        /// Whether ``end()`` was called, so that nothing is drawn any more.
         var isOver = false
     }
 

@@ -8,7 +8,7 @@ struct RouteArguments {
         name: "--listen", help: "Wait for the peer at the endpoint, instead of dialing it.")
 
     let route: PeerRoute
-    /// The time limit for the first channel, which began before bluetoothd was asked.
+    /// The time limit for the first channel. The time began before bluetoothd was asked.
     let timeLimit: TimeLimit?
     /// Closes the service or the listener, if there is one.
     let end: @Sendable () async -> Void

@@ -111,7 +111,7 @@ enum ScanCommand {
         if Task.isCancelled { throw ChannelError(.cancelled, "the scan was ended") }
     }
 
-    /// Begins to scan with the adapter of that name, or with the first one that is on.
+    /// Begins to scan with the adapter `name`; if `name` is nil, with the first adapter that is on.
     private static func start(
         on name: String?, _ service: BluetoothUUID, _ rescan: Duration?
     ) async throws(ChannelError) -> (Bluetoothd, BluetoothAdapter, ServiceScan) {

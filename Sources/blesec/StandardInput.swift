@@ -14,7 +14,8 @@ final class StandardInput: Sendable {
 
     private struct State: Sendable {
         /// What the next call of ``next()`` gets at once: bytes that were put back, or that were
-        /// read for a cancelled caller; or the input's end or an error, which all later calls get.
+        /// read for a cancelled caller; or the input's end or an error, which all later calls get,
+        /// too.
         var arrived: Chunk?
         var waiter: CheckedContinuation<Chunk, Never>?
         var isReading = false

@@ -13,8 +13,9 @@ enum Target {
                 throw arguments.usage("--service goes with peer:KEY")
             }
             self = .service(try NearbyArguments.uuid(text.dropFirst(8), arguments))
-        } else if let peer = PeerMemory.peer(text) {
-            self = .peer(try memory.key(peer), service: try NearbyArguments.service(arguments))
+        } else if let nameOrKey = PeerMemory.nameOrKey(text) {
+            self = .peer(
+                try memory.key(nameOrKey), service: try NearbyArguments.service(arguments))
         } else {
             self = .endpoint(
                 try ChannelOptions.endpoint(

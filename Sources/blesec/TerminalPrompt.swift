@@ -46,7 +46,7 @@ enum TerminalPrompt {
         settings.c_lflag |= tcflag_t(ECHONL)
         // No handler catches the signal of Ctrl-\, which would end the process and leave the
         // terminal without echo. After Ctrl-Z, the shell turns echo on, and the rest of the
-        // passphrase would be shown.
+        // passphrase would be shown. So neither key causes a signal during the prompt.
         unsafe withUnsafeMutableBytes(of: &settings.c_cc) {
             for character in [VQUIT, VSUSP] { unsafe $0[Int(character)] = 0 }
         }

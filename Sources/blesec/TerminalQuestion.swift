@@ -38,9 +38,9 @@ enum TerminalQuestion {
         _ question: String, answers: String, on terminal: Int32, discardsInput: Bool
     ) throws(ChannelError) {
         try write(Diagnostics.oneLine(question), terminal)
-        // The input is discarded only now, since the write waits while the terminal is stopped.
-        // What is typed once the possible answers are shown is kept. A background process must not
-        // discard what is typed for the foreground.
+        // The input is discarded only after the write, since the write waits while the user has
+        // stopped the terminal's output (Ctrl-S). What is typed once the possible answers are shown
+        // is kept. A background process must not discard what is typed for the foreground.
         if discardsInput, tcgetpgrp(terminal) == getpgrp() { tcflush(terminal, TCIFLUSH) }
         try write(" [\(answers)] ", terminal)
     }

@@ -14,6 +14,7 @@ struct TimeLimit: Sendable {
     static let noChannel = "no channel was ready"
 
     let duration: Duration
+    /// The number of seconds, for the error's text.
     private let text: String
     /// When the time is over; nil if each wait has the whole time.
     private var end: MonotonicTime?
@@ -25,7 +26,7 @@ struct TimeLimit: Sendable {
         text = arguments.value(option) ?? ""
     }
 
-    /// A limit of whole seconds that no option names.
+    /// A limit that no option names. `duration` is a whole number of seconds.
     init(_ duration: Duration) {
         self.duration = duration
         text = String(duration.components.seconds)
@@ -74,7 +75,8 @@ struct TimeLimit: Sendable {
             }
             let first = await group.next() ?? nil
             group.cancelAll()
-            // A channel that was ready at the last moment is returned, and not discarded.
+            // A result that was ready at the last moment, such as a channel, is returned, and not
+            // discarded.
             let second = await group.next() ?? nil
             if case .success = second { return second }
             return first

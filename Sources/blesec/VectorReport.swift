@@ -30,13 +30,13 @@ struct VectorReport {
         var progress = ProgressLine(steps: files.reduce(0) { $0 + $1.vectors.count })
         for file in files {
             let vectors = file.vectors
-            let done = passed + failed + skipped
+            let doneCount = passed + failed + skipped
             let path = Diagnostics.oneLine(file.path)
-            progress.show(path, done: done)
+            progress.show(path, done: doneCount)
             let outcomes = await inParallel(vectors.count) { index in
                 vectors[index].run()
             } progress: {
-                progress.show(path, done: done + $0)
+                progress.show(path, done: doneCount + $0)
             }
             progress.clear()
             for (index, outcome) in outcomes.enumerated() {

@@ -181,9 +181,9 @@ struct PairingTests {
         "wherever the link is lost, the acceptor is never the only side that is paired, and the next meeting completes the pairing",
         arguments: Way.allCases, [ChannelRole.dialer, .acceptor])
     func cuts(way: Way, cutter: ChannelRole) async throws {
-        // With Noise each record of the pairing has at least 20 bytes, so a cut lies in each of
-        // them. With TLS the handshake is longer, and the cuts lie so far apart that a short record
-        // may have none.
+        // The cuts are `step` bytes apart. With Noise, each record of the pairing has at least 20
+        // bytes, so a cut lies in each record. With TLS, the handshake is longer, so the cuts are
+        // farther apart, and may miss a short record.
         let step = way == .codeOverTLS ? 61 : 19
         var errorCounts: [ChannelError.Code: Int] = [:]
         var offset = 0
@@ -248,13 +248,15 @@ struct PairingTests {
         #expect(Self.claimedKey(results[.acceptor]) == meeting.alice.fingerprint(way))
         #expect(Self.claimedKey(results[.dialer]) == meeting.bob.fingerprint(way))
         #expect(try meeting.alice.keysByName().isEmpty && meeting.bob.keysByName().isEmpty)
-        // Alice has kept Bob as pending, and has forgotten him when he refused.
+        // Alice had stored Bob as pending, and removed the entry when he refused.
         #expect(try meeting.alice.store.pendingPeers().isEmpty)
         #expect(try meeting.bob.store.pendingPeers().isEmpty)
         await meeting.loop.shutdown()
     }
 
-    @Test("a pairing that fails before it keeps anything leaves an earlier pending key in place")
+    @Test(
+        "a pairing that fails before it stores anything leaves the pending entry of an earlier pairing in place"
+    )
     func earlierPendingKey() async throws {
         let meeting = try Meeting()
         let earlier = TrustPolicy.PendingPeer(
@@ -262,6 +264,7 @@ struct PairingTests {
             transcript: [UInt8](repeating: 7, count: TrustPolicy.PendingPeer.transcriptLength),
             isVerified: true)
         try meeting.alice.store.keepPending(earlier)
+        // Both sides refuse, because they pair in different ways.
         let results = await meeting.meet(
             meeting.configuration(
                 meeting.alice, .code(TrustPolicy.PairingCode()), .code, name: "bob"),
@@ -274,13 +277,16 @@ struct PairingTests {
     }
 
     @Test(
-        "a side that cannot store its peer reports `mayBePaired`; to a peer whose session has begun it sends only records that a session permits",
+        "a side that cannot store its peer reports `mayBePaired`; it sends no `reject` to a peer whose session has begun, and so the peer sees a lost link",
         arguments: [ChannelRole.dialer, .acceptor])
     func cannotStore(role: ChannelRole) async throws {
         let meeting = try Meeting()
         let (device, peer) =
             role == .dialer ? (meeting.alice, meeting.bob) : (meeting.bob, meeting.alice)
         let (deviceName, peerName) = role == .dialer ? ("alice", "bob") : ("bob", "alice")
+        // In an earlier pairing, the peer has stored this side, and this side only keeps the peer as
+        // pending. So the peer sends `done` at once, and its session begins before this side tries to
+        // store the peer.
         try device.store.keepPending(
             TrustPolicy.PendingPeer(
                 name: peerName, key: peer.fingerprint(.code),
@@ -293,7 +299,7 @@ struct PairingTests {
             ? (pairings.dialer, pairings.acceptor) : (pairings.acceptor, pairings.dialer)
         var failingConfiguration = meeting.configuration(device, ownPairing, .code, name: peerName)
         failingConfiguration.trust = .pairing(
-            ownPairing, store: FullStore(file: device.store), name: peerName)
+            ownPairing, store: FullDiskStore(file: device.store), name: peerName)
         let peerConfiguration = meeting.configuration(
             peer, peerPairing, .code, name: deviceName)
         let results =
@@ -308,7 +314,7 @@ struct PairingTests {
     }
 
     /// A store that keeps pending peers, and cannot bind a name.
-    private struct FullStore: TrustStore {
+    private struct FullDiskStore: TrustStore {
         let file: KnownPeersFile
         func key(named name: String) throws(ChannelError) -> Fingerprint? {
             try file.key(named: name)
@@ -393,7 +399,7 @@ struct PairingTests {
     }
 
     @Test(
-        "a middleman without an invitation's secret pairs with neither side, even if he has both sides' keys",
+        "a middleman without an invitation's secret pairs with neither side, even if he has both sides' private keys",
         arguments: [true, false])
     func middlemanWithoutSecret(hasKeys: Bool) async throws {
         let meeting = try Meeting()
@@ -577,8 +583,8 @@ struct PairingTests {
         }
     }
 
-    /// A store whose calls may wait, and that keeps pending peers in a file.
-    private struct HeldStore: TrustStore {
+    /// A store that keeps pending peers in a file. Its other calls go to `slow`, and can wait there.
+    private struct BlockingStore: TrustStore {
         let slow: StoreTests.SlowStore
         let file: KnownPeersFile
         func key(named name: String) throws(ChannelError) -> Fingerprint? {
@@ -608,15 +614,15 @@ struct PairingTests {
         let failures = await listener.failures()
         var dials: [Task<ChannelError.Code?, Never>] = []
         var stores: [StoreTests.SlowStore] = []
-        // Alice's store holds `bind`: she has Bob's confirmation, and does not answer it. Eve's
-        // store holds `key`: she does not continue the handshake.
+        // Alice's store does not return from `bind`: she has Bob's confirmation, and does not answer
+        // it. Eve's store does not return from `key`: she does not continue the handshake.
         for (name, call) in [("alice", "bind"), ("eve", "key")] {
-            let device = try Device(meeting.folder, "\(name).held")
+            let device = try Device(meeting.folder, "\(name).blocking")
             let slow = StoreTests.SlowStore(slow: call)
             let pairing = TrustPolicy.Pairing.code(try TrustPolicy.PairingCode(code.digits))
             var configuration = meeting.configuration(device, pairing, .code, name: "bob")
             configuration.trust = .pairing(
-                pairing, store: HeldStore(slow: slow, file: device.store), name: "bob")
+                pairing, store: BlockingStore(slow: slow, file: device.store), name: "bob")
             let dialing = Task(executorPreference: meeting.loop) {
                 [configuration, endpoint = listener.localEndpoint] () -> ChannelError.Code? in
                 do throws(ChannelError) {
@@ -680,8 +686,9 @@ struct PairingTests {
                 try await dial(meeting, listener.localEndpoint, guess, as: eve)?.code == .refused)
         }
         #expect(code.triesLeft == 0)
-        let alice = try await dial(meeting, listener.localEndpoint, "123456", as: meeting.alice)
-        #expect(alice?.code == .refused)
+        let aliceError = try await dial(
+            meeting, listener.localEndpoint, "123456", as: meeting.alice)
+        #expect(aliceError?.code == .refused)
         var reasons: [String] = []
         for await failure in failures.prefix(4) { reasons.append(failure.error.reason) }
         #expect(reasons.prefix(3).allSatisfy { $0.contains("the codes differ") }, "\(reasons)")

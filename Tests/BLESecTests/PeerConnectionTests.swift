@@ -25,7 +25,7 @@ struct PeerConnectionTests {
             let channel = try await SecureChannel.dial(
                 fixture.endpoint, configuration: fixture.configuration(.dialer))
             try await channel.send([1])
-            while await connection?.unread.count != count {
+            while await connection?.unreadChannels.count != count {
                 try await Task.sleep(for: .milliseconds(5))
             }
             await channel.abort()

@@ -159,7 +159,7 @@ struct StoredConnectionTests {
         func drop(_ numbers: Set<UInt64>) throws {
             let (outboxes, failures) = try Outbox.open(in: folder.file("dialer"))
             try #require(outboxes.count == 1 && failures.isEmpty)
-            #expect(outboxes[0].messages.allSatisfy { !$0.mayHaveLeft })
+            #expect(outboxes[0].messages.allSatisfy { !$0.mayHaveBeenSent })
             try outboxes[0].drop(numbers)
         }
         var dialer = try await dialing()

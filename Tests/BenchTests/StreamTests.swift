@@ -69,10 +69,10 @@ import Testing
         await loops.shutdown()
         #expect(result.rounds == 5)
         #expect(result.goodput.least > 0)
-        #expect(result.twoStreams.least > 0)
+        #expect(result.twoStreamsRatio.least > 0)
         for summary in [
             result.goodput, result.busyRatio, result.pacedRatio, result.busyShare,
-            result.pacedShare, result.twoStreams,
+            result.pacedShare, result.twoStreamsRatio,
         ] {
             let figures = [summary.median, summary.least, summary.most, summary.spread]
             #expect(figures.allSatisfy { $0.isFinite }, "\(result)")

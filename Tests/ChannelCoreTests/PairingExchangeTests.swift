@@ -88,7 +88,7 @@ struct PairingExchangeTests {
             let wrongCode = TrustPolicy.Pairing.code(TrustPolicy.PairingCode(length: 12))
             let last = try await PairingRun().pair(
                 first, canComplete ? wrongCode : newWays.dialer, second, newWays.acceptor,
-                names: cut.isMultiple(of: 2) ? ("bob", "alice") : ("alice", "bob"))
+                peerNames: cut.isMultiple(of: 2) ? ("bob", "alice") : ("alice", "bob"))
             #expect(last.errors.isEmpty, "cut after \(cut) records: \(last.errors)")
             #expect(alice.names == ["bob": bob.key] && alice.pending.isEmpty)
             #expect(bob.names == ["alice": alice.key] && bob.pending.isEmpty)
@@ -458,7 +458,7 @@ struct PairingExchangeTests {
         let code = try TrustPolicy.PairingCode("1111")
         let outcome = try await PairingRun().pair(
             eve, .code(try TrustPolicy.PairingCode("2222")), alice, .code(code),
-            names: ("alice", "bob"))
+            peerNames: ("alice", "bob"))
         #expect(outcome.errors[.acceptor]?.code == .untrusted)
         #expect(
             outcome.errors[.acceptor]?.reason.contains("the peer has kept another one") == true)
@@ -471,7 +471,7 @@ struct PairingExchangeTests {
         try eve.store.bind("alice", to: secondAlice.key)
         let last = try await PairingRun().pair(
             eve, .code(try TrustPolicy.PairingCode("2222")), secondAlice, .code(code),
-            names: ("alice", "bob"))
+            peerNames: ("alice", "bob"))
         #expect(last.errors[.acceptor]?.code == .untrusted)
         #expect(last.errors[.acceptor]?.reason.contains("the codes differ") == true)
         #expect(last.complete.isEmpty && secondAlice.names.isEmpty)
@@ -561,7 +561,7 @@ struct PairingExchangeTests {
         run.recordsBeforeCut = 4
         let next = try Way.code.ways(bob)
         _ = try await run.pair(
-            bob, next.dialer, alice, next.acceptor, names: ("alice", "bob"))
+            bob, next.dialer, alice, next.acceptor, peerNames: ("alice", "bob"))
         #expect(bob.names == ["alice": alice.key])
         #expect(alice.names.isEmpty && alice.pending.map(\.isVerified) == [true])
         let last = try Way.code.ways(bob)

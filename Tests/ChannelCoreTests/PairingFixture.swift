@@ -90,25 +90,25 @@ struct PairingRun {
         return try #require(policy.pairingRule)
     }
 
-    /// Pairs `dialer` with `acceptor`. `names` has the name under which each side stores its peer,
+    /// Pairs `dialer` with `acceptor`. `peerNames` has the name under which each side stores its peer,
     /// `hashes` the handshake hash of each side, and `seenKeys` the key that each side sees as its
     /// peer's. By default the hashes are equal, and each side sees its peer's real key.
     func pair(
         _ dialer: PairingDevice, _ dialersWay: TrustPolicy.Pairing, _ acceptor: PairingDevice,
         _ acceptorsWay: TrustPolicy.Pairing,
-        names: (dialer: String, acceptor: String) = ("bob", "alice"),
+        peerNames: (byDialer: String, byAcceptor: String) = ("bob", "alice"),
         hashes: (dialer: [UInt8], acceptor: [UInt8])? = nil,
         seenKeys: (byDialer: Fingerprint, byAcceptor: Fingerprint)? = nil
     ) async throws -> Outcome {
         let sharedHash = randomBytes(count: 32)
         let exchanges = [
             ChannelRole.dialer: PairingExchange(
-                try Self.rule(dialersWay, dialer, name: names.dialer),
+                try Self.rule(dialersWay, dialer, name: peerNames.byDialer),
                 .init(
                     role: .dialer, own: dialer.key, peer: seenKeys?.byDialer ?? acceptor.key,
                     handshakeHash: hashes?.dialer ?? sharedHash)),
             .acceptor: PairingExchange(
-                try Self.rule(acceptorsWay, acceptor, name: names.acceptor),
+                try Self.rule(acceptorsWay, acceptor, name: peerNames.byAcceptor),
                 .init(
                     role: .acceptor, own: acceptor.key, peer: seenKeys?.byAcceptor ?? dialer.key,
                     handshakeHash: hashes?.acceptor ?? sharedHash)),

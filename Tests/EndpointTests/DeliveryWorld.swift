@@ -163,7 +163,7 @@ struct DeliveryWorld {
     /// Whether a change has to be stored before the next record leaves.
     private static func blocks(_ change: StoreChange) -> Bool {
         switch change {
-        case .token, .epoch, .seen, .peer, .peerEpoch, .rolledBack: true
+        case .newestIdentifier, .epoch, .seen, .peer, .peerEpoch, .rolledBack: true
         default: false
         }
     }
@@ -329,7 +329,7 @@ struct DeliveryWorld {
         // another sign. It is not used here, since the peer may begin another epoch before its next
         // `resume`.)
         return peer.peerEpoch == store.epoch
-            && peer.confirmed > max(store.mayHaveLeft, store.first - 1)
+            && peer.confirmed > max(store.lastThatMayHaveLeft, store.first - 1)
             || peer.epoch == store.peerEpoch && peer.first > store.confirmed + 1
     }
 
@@ -359,7 +359,7 @@ struct DeliveryWorld {
                 }
                 sides[side].unknown.insert(content)
             case .finished:
-                guard sides[1 - side].endpoint.hasPeerFinished else {
+                guard sides[1 - side].endpoint.hasReachedPeerEnd else {
                     throw Failure(description: "the end of side \(side) was not taken")
                 }
             case .storeRolledBack:

@@ -518,7 +518,7 @@ struct LostStateTests {
         scene.connect()
         try scene.exchange()
         #expect(scene.receiver.takeConfirmed() == [1] && scene.receiver.take() == nil)
-        #expect(scene.receiver.hasPeerFinished)
+        #expect(scene.receiver.hasReachedPeerEnd)
         scene.commit()
         try scene.exchange()
         scene.replaceSender()
@@ -677,7 +677,7 @@ struct LostStateTests {
             }
             #expect(!pair.sides[0].isSettled)
         }
-        #expect(pair.sides[1].hasPeerFinished)
+        #expect(pair.sides[1].hasReachedPeerEnd)
         pair.sides[1].finish()
         for _ in 0..<3 { try pair.exchange() }
         #expect(pair.sides.allSatisfy { $0.hasToldPeerOfCompletion })
@@ -690,7 +690,7 @@ struct LostStateTests {
         scene.commit()
         scene.connect()
         try scene.exchange()
-        #expect(scene.receiver.hasPeerFinished && !scene.sender.hasPending)
+        #expect(scene.receiver.hasReachedPeerEnd && !scene.sender.hasPending)
         let copy = scene.store
         // The store is used once more before it is replaced by the copy.
         scene.restartReceiver(with: copy)
@@ -709,7 +709,7 @@ struct LostStateTests {
         scene.commit()
         try scene.exchange()
         for side in [scene.sender, scene.receiver] {
-            #expect(side.hasPeerFinished && !side.hasPending && side.isSettled)
+            #expect(side.hasReachedPeerEnd && !side.hasPending && side.isSettled)
         }
     }
 
@@ -719,14 +719,14 @@ struct LostStateTests {
         pair.connect()
         pair.sides[0].finish()
         for _ in 0..<3 { try pair.exchange() }
-        #expect(pair.sides[1].hasPeerFinished && !pair.sides[0].hasPending)
+        #expect(pair.sides[1].hasReachedPeerEnd && !pair.sides[0].hasPending)
         pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
         pair.commit()
         pair.connect()
         for _ in 0..<3 { try pair.exchange() }
         pair.sides[1].finish()
         for _ in 0..<3 { try pair.exchange() }
-        #expect(pair.sides.allSatisfy { $0.hasToldPeerOfCompletion && $0.hasPeerFinished })
+        #expect(pair.sides.allSatisfy { $0.hasToldPeerOfCompletion && $0.hasReachedPeerEnd })
     }
 
     @Test(
@@ -737,13 +737,13 @@ struct LostStateTests {
         pair.connect()
         pair.sides[1].finish()
         for _ in 0..<3 { try pair.exchange() }
-        #expect(pair.sides[0].hasPeerFinished)
+        #expect(pair.sides[0].hasReachedPeerEnd)
         pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
         pair.sides[0].finish()
         pair.commit()
         pair.connect()
         for _ in 0..<3 { try pair.exchange() }
-        #expect(pair.sides[1].hasPeerFinished && !pair.sides[0].isSettled)
+        #expect(pair.sides[1].hasReachedPeerEnd && !pair.sides[0].isSettled)
         #expect(!pair.sides[0].hasToldPeerOfCompletion)
         pair.sides[1].finish()
         for _ in 0..<3 { try pair.exchange() }

@@ -42,7 +42,7 @@ struct QueueTests {
     func successivePositions() {
         var queue = CommitQueue(
             hasStore: true,
-            CommitQueue.StoreState(epoch: .none, mayHaveLeft: 0, confirmed: 0))
+            CommitQueue.StoreState(epoch: .none, lastThatMayHaveLeft: 0, confirmed: 0))
         let epoch = Identifier(high: 1, low: 1)
         for number: UInt64 in 1...3 { queue.append(.confirmed(through: number)) }
         queue.append(.peerEpoch(epoch, confirmed: 0))

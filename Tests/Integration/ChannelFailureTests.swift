@@ -437,7 +437,7 @@ extension Integration {
             dialer.send(Array("half of it".utf8))
             _ = try listener.output(10, whileServing: [dialer])
             // The dialer waits up to 5 seconds for a peer that takes nothing.
-            listener.stop()
+            listener.suspend()
             dialer.signal(SIGTERM)
             usleep(microseconds)
             dialer.signal(SIGTERM)

@@ -390,7 +390,7 @@ extension Integration {
             let dialer = try chat("dialer", [])
             _ = try dialer.line("channel ready: ", whileServing: [listener])
             _ = try listener.line(#"{"event": "state", "state": "connected""#)
-            dialer.stop()
+            dialer.suspend()
             listener.send(Array("late\n".utf8))
             _ = try listener.line(
                 #"{"event": "state", "state": "backing-off", "code": "timed-out""#)

@@ -2,8 +2,9 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// The tool against `negotiated_peer.py`, a peer that is written from the wire-format page on
-    /// top of `noiseprotocol`. The peer sends padding, a ping, and messages of various sizes.
+    /// The tool against `negotiated_peer.py`, a Python peer that uses the package `noiseprotocol` for
+    /// Noise, and implements everything else as `docs/wire-format.md` describes it. The peer sends
+    /// padding, a ping, and messages of various sizes.
     @Suite struct NegotiatedModeTests {
         /// The protocols that the dialer offers, and the only protocol that the acceptor supports.
         struct Case: Sendable, CustomTestStringConvertible {
@@ -77,7 +78,10 @@ private struct NegotiatedFixture {
         let shown = try Subprocess.run(Self.python, [Self.script, "public", peerPrivateKey])
         try #require(
             shown.status == 0,
-            "make test, or tools/install --python, makes .build/venv: \(shown.errors)")
+            """
+            the script failed: \(shown.errors); if .build/venv is missing, run `make test` or \
+            `tools/install --python`
+            """)
         peerKey = String(shown.text.dropLast())
         folder.write("from-tool", fromTool)
     }

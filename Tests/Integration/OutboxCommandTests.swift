@@ -129,7 +129,7 @@ extension Integration {
         }
 
         @Test(
-            "a missing directory, a file, and a directory without a store or open to others are refused"
+            "a missing directory, a file in its place, a directory without a store, and one that is open to others are refused"
         )
         func directories() throws {
             Tool.expect(try run("list"), status: 66, "\(directory): no such file")

@@ -35,8 +35,9 @@ extension Integration {
         @Test("a failing vector gives a line with protocol, message and first differing byte")
         func fails() throws {
             let vectors = try generate(3)
-            // Line 2 is the second vector, since line 0 opens the file. Part 3 of the line begins
-            // with the ciphertext of message 2, the vector's first transport message.
+            // `lines[0]` opens the file, so `lines[2]` has `vectors[1]`. `parts[3]` begins with the
+            // ciphertext of `messages[2]`, the vector's first transport message. The digit at the
+            // offset 4 belongs to byte 2.
             var lines = vectors.split(separator: "\n").map(String.init)
             var parts = lines[2].split(separator: "\"ciphertext\":\"").map(String.init)
             let digit = parts[3].prefix(5).last == "0" ? "1" : "0"
@@ -182,7 +183,9 @@ extension Integration {
             #expect(try generate(3, seed: 6) != few)
         }
 
-        @Test("608 new vectors pass in dissononce, and 197 of them in noiseprotocol as well")
+        @Test(
+            "608 new vectors pass in dissononce, and the 197 whose pattern noiseprotocol knows pass there, too"
+        )
         func independent() throws {
             let path = folder.file("fresh.json")
             let made = try Tool.start(
@@ -193,7 +196,10 @@ extension Integration {
                 Self.python, [Self.vectorsFolder + "/generate.py", "--replay", path], within: 120)
             try #require(
                 replayed.status == 0,
-                "make test, or tools/install --python, makes .build/venv: \(replayed.errors)")
+                """
+                the script failed: \(replayed.errors); if .build/venv is missing, run `make test` \
+                or `tools/install --python`
+                """)
             #expect(
                 replayed.text
                     == "\(path): 608 passed, 197 of them in noiseprotocol as well\n")

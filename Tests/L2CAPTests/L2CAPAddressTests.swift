@@ -62,7 +62,7 @@ import Testing
         let address = L2CAPSocketAddress(
             try L2CAPAddress(parsing: "01:02:03:04:05:06/0xA1", type: .random))
         let bytes = address.socketAddress.bytes
-        #expect(bytes.count == HCI.socketAddressSize)
+        #expect(bytes.count == HCI.l2capSocketAddressSize)
         #expect(bytes == [31, 0, 0xA1, 0, 6, 5, 4, 3, 2, 1, 0, 0, 2, 0])
         #expect(L2CAPSocketAddress(address.socketAddress) == address)
     }

@@ -7,9 +7,9 @@ import BLESecPrimitives
 struct EnginePair: ~Copyable {
     var dialer: NoiseEngine
     var acceptor: NoiseEngine
-    /// The dialer's static public key; empty unless the pair was made for a protocol.
+    /// The dialer's static public key; empty if the pair was made of two given engines.
     private(set) var dialerKey: [UInt8] = []
-    /// The acceptor's static public key; empty unless the pair was made for a protocol.
+    /// The acceptor's static public key; empty if the pair was made of two given engines.
     private(set) var acceptorKey: [UInt8] = []
 
     /// Both engines of a protocol. If the protocol proves a side's key, the other side pins it.

@@ -36,7 +36,7 @@ import Testing
         for entry in entries {
             let session = try entry.vector.session()
             for key in entry.keys {
-                #expect(keyBytes(session.initiator.additionalKeys, key.label) == key.key)
+                #expect(keyBytes(session.initiator.additionalKeys, key.label) == key.bytes)
             }
         }
     }
@@ -45,7 +45,7 @@ import Testing
 /// A test vector, and the additional symmetric keys that follow from its handshake.
 private struct Entry {
     let vector: NoiseVector
-    let keys: [(label: String, key: [UInt8])]
+    let keys: [(label: String, bytes: [UInt8])]
 
     static func all(_ json: JSONValue) throws(JSONMisfit) -> [Entry] {
         try json.items { entry throws(JSONMisfit) in
@@ -54,11 +54,12 @@ private struct Entry {
                     try NoiseVector(vector)
                 },
                 keys: try entry.required("keys") { keys throws(JSONMisfit) in
-                    try keys.items { key throws(JSONMisfit) in
+                    try keys.items { item throws(JSONMisfit) in
                         (
-                            try key.required("label") { text throws(JSONMisfit) in try text.text()
-                            },
-                            try key.required("key") { text throws(JSONMisfit) in try text.bytes() }
+                            label: try item.text("label"),
+                            bytes: try item.required("key") { value throws(JSONMisfit) in
+                                try value.bytes()
+                            }
                         )
                     }
                 })

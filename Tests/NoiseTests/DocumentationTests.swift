@@ -16,12 +16,12 @@ import Testing
     }
 
     @Test(
-        "docs/noise.md's datagram example is DatagramEnd of this file, which refuses replays and forgeries"
+        "docs/noise.md's datagram example is DatagramPeer of this file, which refuses replays and forgeries"
     )
     func datagrams() throws {
         let page = try page()
         let test = try String(contentsOf: URL(filePath: #filePath), encoding: .utf8)
-        let begin = try #require(page.firstRange(of: "struct DatagramEnd: ~Copyable {\n"))
+        let begin = try #require(page.firstRange(of: "struct DatagramPeer: ~Copyable {\n"))
         let end = try #require(page[begin.lowerBound...].firstRange(of: "\n}\n"))
         #expect(test.contains(page[begin.lowerBound..<end.upperBound]))
 
@@ -129,7 +129,7 @@ func greet() throws {
     try session.encrypt(inPlace: &span, count: 5)
 }
 
-struct DatagramEnd: ~Copyable {
+struct DatagramPeer: ~Copyable {
     private var session: StatelessTransport
     private var window = ReplayWindow()
     private var nonce: UInt64
@@ -149,8 +149,8 @@ struct DatagramEnd: ~Copyable {
         return datagram
     }
 
-    /// Nil if the datagram is forged, repeated or too old. Anybody can send such a datagram; it
-    /// changes nothing.
+    /// Returns the message; nil if the datagram is forged, repeated or too old. Anybody can send such
+    /// a datagram, but it changes nothing.
     mutating func open(_ datagram: [UInt8]) -> [UInt8]? {
         guard datagram.count >= 8 else { return nil }
         let nonce = datagram.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
@@ -166,14 +166,14 @@ struct DatagramEnd: ~Copyable {
 
 /// A class around a noncopyable value, since a tuple cannot hold noncopyable values.
 private final class Box {
-    var value: DatagramEnd
-    init(_ value: consuming DatagramEnd) { self.value = value }
+    var value: DatagramPeer
+    init(_ value: consuming DatagramPeer) { self.value = value }
 }
 
 extension TransportPair {
     fileprivate consuming func datagrams() -> (left: Box, right: Box) {
-        let left = Box(DatagramEnd(initiator))
-        let right = Box(DatagramEnd(responder))
+        let left = Box(DatagramPeer(initiator))
+        let right = Box(DatagramPeer(responder))
         return (left, right)
     }
 }

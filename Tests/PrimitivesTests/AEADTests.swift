@@ -41,7 +41,7 @@ import Testing
     }
 
     @Test(
-        "encryption into another buffer gives the same bytes as in place, with or without a head",
+        "encryption into another buffer gives the same bytes as in place, also if the plaintext is in two parts",
         arguments: AEADAlgorithm.allCases, [0, Int.max])
     func appended(_ algorithm: AEADAlgorithm, _ crossover: Int) throws {
         var aead = AEAD(

@@ -39,7 +39,7 @@ struct StoreFileTests {
         let last = stored.first + UInt64(stored.messages.count) - 1
         let number = UInt64.random(in: 0...stored.nextID, using: &generator)
         switch Int.random(in: 0..<18, using: &generator) {
-        case 0: return .token(identifier)
+        case 0: return .newestIdentifier(identifier)
         case 1...5:
             // After an end, only another end may follow, when the earlier end is confirmed.
             guard !stored.hasFinished || stored.messages.isEmpty else {
@@ -74,7 +74,7 @@ struct StoreFileTests {
         case 17 where Int.random(in: 0..<8, using: &generator) == 0: return .interrupted
         default:
             return Bool.random(using: &generator)
-                ? .fatesTaken(through: min(stored.fates.decided, number)) : .peerFinished
+                ? .fatesTaken(through: min(stored.fates.decided, number)) : .peerEndConfirmed
         }
     }
 
@@ -134,13 +134,13 @@ struct StoreFileTests {
         #expect(expected.fates.unknown.count == Fates.mostRanges)
         try #require(expected.own.count < StoredEndpoint.mostIdentifiers)
         let extra = (0..<UInt64(StoredEndpoint.mostIdentifiers)).map { _ in
-            StoreChange.token(Identifier(using: &generator))
+            StoreChange.newestIdentifier(Identifier(using: &generator))
         }
         for change in extra { expected.apply(change) }
         try store.commit(extra)
         // An identifier that is there already becomes the newest, and displaces no other.
         let oldest = expected.own[0]
-        let change = StoreChange.token(oldest)
+        let change = StoreChange.newestIdentifier(oldest)
         expected.apply(change)
         try store.commit([change])
         #expect(expected.own.count == StoredEndpoint.mostIdentifiers)

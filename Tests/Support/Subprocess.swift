@@ -3,9 +3,10 @@ internal import Glibc
 
 /// A program that a test runs, with a deadline.
 ///
-/// No thread serves the program's pipes. They are read and written only while a call waits: for this
-/// program, or for another program with this program among the `others`. A call that still waits at
-/// its program's deadline kills that program and the `others`, and throws.
+/// No thread serves the program's pipes. They are read and written only while a method of this program
+/// waits, or a method of another program waits that has this program among its `whileServing`. A method
+/// that still waits at the deadline of the program on which it was called kills that program and those
+/// in `whileServing`, and throws.
 @safe public final class Subprocess {
     /// Where standard input comes from.
     public enum Input {
@@ -107,8 +108,9 @@ internal import Glibc
     /// process ID.
     public func signal(_ number: Int32) { if status == nil { kill(process, number) } }
 
-    /// Stops the program, and returns when all its threads are stopped, or the program has ended.
-    public func stop() {
+    /// Suspends the program with SIGSTOP. Returns when all its threads are suspended, or the program
+    /// has ended.
+    public func suspend() {
         signal(SIGSTOP)
         let events = WSTOPPED | WEXITED | WNOWAIT
         while waitid(P_PID, id_t(process), nil, events) < 0, errno == EINTR {}

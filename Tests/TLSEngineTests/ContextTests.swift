@@ -270,7 +270,7 @@ struct ContextTests {
             + freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"])
             + freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"])
             + freshKey(["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
-        #expect(CanonicalKey.refusedECKeys(in: accepted).isEmpty)
+        #expect(CanonicalKey.offsetsOfRefusedECKeys(in: accepted).isEmpty)
         // In a P-256 key, the object identifier of the algorithm is at the offsets 6 to 12. The
         // point begins at 26 with the byte for its form.
         var compressed = try freshKey(p256)
@@ -281,13 +281,14 @@ struct ContextTests {
         // A refused key is reported by the offset of the last byte of that identifier.
         for (key, lastOffset) in [(compressed, 12), (otherCurve, 12), (sm2, 9)] {
             let message = accepted + key + accepted
-            #expect(CanonicalKey.refusedECKeys(in: message) == [accepted.count + lastOffset])
+            let found = CanonicalKey.offsetsOfRefusedECKeys(in: message)
+            #expect(found == [accepted.count + lastOffset])
         }
-        let found = CanonicalKey.refusedECKeys(in: explicit)
+        let found = CanonicalKey.offsetsOfRefusedECKeys(in: explicit)
         try #require(found.count == 1)
         #expect(explicit[found[0] - 6...found[0]].elementsEqual(compressed[6...12]))
         // A message that ends within an algorithm has no such key.
-        #expect(CanonicalKey.refusedECKeys(in: Array(compressed.prefix(12))).isEmpty)
+        #expect(CanonicalKey.offsetsOfRefusedECKeys(in: Array(compressed.prefix(12))).isEmpty)
     }
 
     /// Returns the reason for which an authority with this key is not accepted; nil if it is

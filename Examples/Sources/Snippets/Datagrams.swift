@@ -1,7 +1,7 @@
 import BLESecNoise
 
 /// The code on datagrams in docs/noise.md.
-struct DatagramEnd: ~Copyable {
+struct DatagramPeer: ~Copyable {
     private var session: StatelessTransport
     private var window = ReplayWindow()
     private var nonce: UInt64
@@ -21,8 +21,8 @@ struct DatagramEnd: ~Copyable {
         return datagram
     }
 
-    /// Nil if the datagram is forged, repeated or too old. Anybody can send such a datagram; it
-    /// changes nothing.
+    /// Returns the message; nil if the datagram is forged, repeated or too old. Anybody can send such
+    /// a datagram, but it changes nothing.
     mutating func open(_ datagram: [UInt8]) -> [UInt8]? {
         guard datagram.count >= 8 else { return nil }
         let nonce = datagram.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }

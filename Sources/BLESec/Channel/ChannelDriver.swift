@@ -15,7 +15,7 @@ final class ChannelDriver {
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
-    var trust: TrustRequests?
+    var trustRequests: TrustRequests?
     /// Where the channel's listener reads how far the channel is; nil without a listener, and once
     /// the channel is over.
     var progress: HandshakeProgress?
@@ -34,7 +34,7 @@ final class ChannelDriver {
     private var canSend = true
     /// Whether the link has nothing more to read.
     private var hasLinkEnded = false
-    /// Whether the link took nothing when it was last tried, and has not reported room since.
+    /// Whether the link took nothing at the last attempt to send, and has not reported room since.
     private var isLinkFull = false
     /// When to try the link again after the kernel had no memory for a send; otherwise nil. The
     /// link cannot report that there is memory again.
@@ -44,12 +44,12 @@ final class ChannelDriver {
     private var halfCloseState = HalfCloseState.possible
     /// The link's ``Link/queuedBytes`` when this side last waited for the queue to drain.
     private var lastQueuedBytes = Int.max
-    /// When that queue last became shorter.
+    /// When the link's own queue last became shorter.
     private var lastDrainTime: UInt64 = 0
     /// How many messages the peer had acknowledged when the tasks that wait for acknowledgements
     /// were last woken.
     private var lastAcknowledged: UInt64 = 0
-    /// The turn of the loop in which the link was last given bytes.
+    /// The turn of the loop in which bytes were last offered to the link.
     private var lastSendTurn: UInt64 = 0
     /// Whether ``pump(now:)`` is to run at the end of the loop's turn.
     private var isFlushPending = false
@@ -65,7 +65,7 @@ final class ChannelDriver {
     /// The maximum number of reads before a deadline is checked. That many SDUs of the default size
     /// hold more than one whole record.
     private static let callsBeforeDeadline = 32
-    /// When messages of this many bytes are queued, they do not wait for the end of the turn.
+    /// When this many bytes of messages are queued, they do not wait for the end of the turn.
     private static let flushSize = 32 << 10
     /// How long to wait after the kernel had no memory for a send.
     private static let retryDelay: Duration = .milliseconds(20)
@@ -74,10 +74,10 @@ final class ChannelDriver {
     private static let shortestDrainPause = Duration.milliseconds(2)
     private static let longestDrainPause = Duration.milliseconds(128)
 
-    init(over link: any Link, _ machine: consuming ChannelMachine, _ trust: TrustRequests) {
+    init(over link: any Link, _ machine: consuming ChannelMachine, _ trustRequests: TrustRequests) {
         self.link = link
         self.machine = machine
-        self.trust = trust
+        self.trustRequests = trustRequests
         loop = link.loop
         waiting = LoopCondition(loop: link.loop)
     }
@@ -102,14 +102,14 @@ final class ChannelDriver {
     func fail(_ error: ChannelError) {
         sendAll()
         machine.fail(error)
-        trust?.fail(error)
+        trustRequests?.fail(error)
         pump()
     }
 
     /// Closes the link without an `end`, because nobody uses the channel any more.
     func drop() {
         sendAll()
-        trust?.cancelDecision()
+        trustRequests?.cancelDecision()
         timer.disarm()
         link.close()
     }
@@ -163,7 +163,7 @@ final class ChannelDriver {
     }
 
     /// Reads again if there is room now. `wasFull` says whether reading had stopped, because too many
-    /// messages waited for the program; if not, does nothing.
+    /// messages waited for the program. If `wasFull` is false, does nothing.
     func resumeReading(wasFull: Bool, now: UInt64) {
         if wasFull { flushBeforeReceiving() }
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
@@ -173,8 +173,8 @@ final class ChannelDriver {
     /// this turn of the loop or much is queued; otherwise at the end of the turn.
     func flush() {
         let isFirstOfTurn = lastSendTurn != loop.turn
-        let isMuch = machine.queuedBytes >= Self.flushSize
-        if isFirstOfTurn || isMuch, !isLinkFull { pump() } else { flushAtEndOfTurn() }
+        let isMuchQueued = machine.queuedBytes >= Self.flushSize
+        if isFirstOfTurn || isMuchQueued, !isLinkFull { pump() } else { flushAtEndOfTurn() }
     }
 
     /// Called when the ``DeliveryPort`` may take records again: processes the received records that
@@ -233,10 +233,10 @@ final class ChannelDriver {
     /// Does the same as ``pump()``, with the time that this turn has already read.
     func pump(now: UInt64) {
         (isFlushPending, isReadyDelayed) = (false, false)
-        // The stage reads nothing now, so the machine would not learn of the link's end otherwise.
+        // A stage that depends on sending reads nothing now, so no read can report the link's end.
         if !canSend, machine.dependsOnSending { linkEnded(nil) }
         askAboutPeer(now: now)
-        if becomesReady(now: now) {
+        if becameReadyBySealing(now: now) {
             // What the program sends in the rest of this turn leaves together with `ready`.
             isReadyDelayed = true
             flushAtEndOfTurn()
@@ -249,8 +249,8 @@ final class ChannelDriver {
         shutDownLink(now: now)
         wake(now: now)
         if machine.isOver {
-            trust?.cancelDecision()
-            timer.arm(at: MonotonicTime(nanoseconds: trust?.rememberDeadline ?? .max))
+            trustRequests?.cancelDecision()
+            timer.arm(at: MonotonicTime(nanoseconds: trustRequests?.rememberDeadline ?? .max))
             link.close()
         } else {
             link.wantsRead = machine.wantsBytes && !hasLinkEnded
@@ -262,7 +262,7 @@ final class ChannelDriver {
     }
 
     /// Seals what waits, and returns whether that has made the channel ready.
-    private func becomesReady(now: UInt64) -> Bool {
+    private func becameReadyBySealing(now: UInt64) -> Bool {
         guard !machine.isReady, canSend else { return false }
         machine.sealPending(now: now)
         return machine.isReady
@@ -279,7 +279,7 @@ final class ChannelDriver {
     private var stage: HandshakeProgress.Stage {
         if machine.isOver { return .over }
         if machine.isReady { return .ready }
-        let isDeciding = trust?.holdsDecisionPlace == true || machine.hasConfirmedPairing
+        let isDeciding = trustRequests?.holdsDecisionPlace == true || machine.hasConfirmedPairing
         return isDeciding ? .deciding : .unproven
     }
 
@@ -291,6 +291,7 @@ final class ChannelDriver {
     /// of a pairing.
     var mayLosePlace: Bool { stage == .unproven }
 
+    /// Sends until nothing waits, the link is full, or `calls` sends were made.
     private func transmit(calls: Int = callsPerTurn, now: UInt64) {
         var calls = calls
         if linkKeepsQueueShort != machine.keepsQueueShort {
@@ -338,6 +339,7 @@ final class ChannelDriver {
         link.wantsWrite = retryTime == nil && machine.hasUnsentBytes
     }
 
+    /// Half-closes or closes the link, if the machine permits that now.
     private func shutDownLink(now: UInt64) {
         if permittedShutdown(now: now) == .halfClose, halfCloseState == .possible {
             halfCloseState = link.halfClose() ? .done : .unsupported
@@ -360,12 +362,12 @@ final class ChannelDriver {
 
     // MARK: - The trust decision
 
-    /// Passes on the stage's question about the peer. If the question cannot be asked, refuses the
-    /// peer and returns true.
+    /// Asks the stage's question about the peer, if there is one. If the question cannot be asked now,
+    /// refuses the peer and returns true.
     @discardableResult
     private func askAboutPeer(now: UInt64) -> Bool {
-        guard let trust, let question = machine.takeTrustQuestion(),
-            let refusal = trust.ask(question)
+        guard let trustRequests, let question = machine.takeTrustQuestion(),
+            let refusal = trustRequests.ask(question)
         else { return false }
         machine.didDecide(refusal, now: now)
         return true
@@ -373,7 +375,7 @@ final class ChannelDriver {
 
     /// Applies the answer of a trust policy or store.
     func didDecide(_ verdict: TrustPolicy.Verdict) {
-        trust?.didDecide()
+        trustRequests?.didDecide()
         machine.didDecide(verdict.refusal, now: now)
         pump()
     }
@@ -398,10 +400,10 @@ final class ChannelDriver {
         let callDeadline = callDeadlines.reduce(.max) { earliest, deadline in
             deadline > now ? min(earliest, deadline) : earliest
         }
-        // Two calls, because `min` allocates an array for more than three arguments.
+        // Nested, because `min` allocates an array for more than three arguments.
         let deadline = min(
             machine.nextTimeout(now: now), min(callDeadline, retryTime ?? .max),
-            trust?.rememberDeadline ?? .max)
+            trustRequests?.rememberDeadline ?? .max)
         let isDraining = permittedShutdown(now: now) == .closeWhenDrained
         return isDraining ? min(deadline, now.after(drainPause(now: now))) : deadline
     }
@@ -413,16 +415,17 @@ final class ChannelDriver {
         return min(max(idle, Self.shortestDrainPause), Self.longestDrainPause)
     }
 
+    /// Wakes the tasks whose wait may be over.
     private func wake(now: UInt64) {
         let isOver = machine.isOver
         if isOver || machine.isReady { waiting.wake(.ready) }
         if machine.canReceive { waiting.wake(.message) }
-        if trust?.rememberResult != nil { waiting.wake(.remembered) }
-        let isLate = callDeadlines.contains { $0 <= now }
-        if isOver || isLate { waiting.wake(.room) } else { wakeNextForRoom() }
+        if trustRequests?.rememberResult != nil { waiting.wake(.remembered) }
+        let hasDeadlinePassed = callDeadlines.contains { $0 <= now }
+        if isOver || hasDeadlinePassed { waiting.wake(.room) } else { wakeNextForRoom() }
         let acknowledged = machine.session?.acknowledged ?? 0
         let mustWakeAll =
-            isOver || isLate || machine.session?.cannotReadAcknowledgements == true
+            isOver || hasDeadlinePassed || machine.session?.cannotReadAcknowledgements == true
         if mustWakeAll || acknowledged > lastAcknowledged {
             lastAcknowledged = acknowledged
             waiting.wake(.acknowledgement, through: mustWakeAll ? .max : acknowledged)
@@ -430,8 +433,8 @@ final class ChannelDriver {
         if isOver || machine.hasPeerEnded { waiting.wake(.end) }
     }
 
-    /// If there is room, wakes the first call that waits for room. That call wakes the next one when
-    /// it has queued its message.
+    /// If there is room, wakes the first call that waits for room. When that call has queued its
+    /// message, it wakes the next call.
     func wakeNextForRoom() {
         if machine.hasRoom { waiting.wake(.room, atMost: 1) }
     }
@@ -475,7 +478,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
     func timerFired(_ timer: LoopTimer) {
         failIfLoopIsShutDown()
         let now = now
-        trust?.handleTimeout(now: now)
+        trustRequests?.handleTimeout(now: now)
         if let retryTime, retryTime <= now { isLinkFull = false }
         // When a stopped process continues, deadlines have passed, although bytes that arrived in
         // time are unread. These bytes are read first, so that the peer does not count as silent.
@@ -494,6 +497,6 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         guard loop.isShutDown else { return }
         let error = ChannelError(.closed, "the channel's event loop was shut down")
         machine.fail(error)
-        trust?.fail(error)
+        trustRequests?.fail(error)
     }
 }

@@ -19,7 +19,8 @@ final class HandshakeProgress: Sendable {
     }
 
     private let atomicStage = Atomic<Stage>(.unproven)
-    /// Counts the channel as open on its loop as long as this object exists.
+    /// Counts the channel as open on its loop as long as this object exists; nil if the channel runs
+    /// on none of the loops that the listener counts.
     private let countedChannel: ChannelLoops.CountedChannel?
 
     init(_ countedChannel: ChannelLoops.CountedChannel?) { self.countedChannel = countedChannel }

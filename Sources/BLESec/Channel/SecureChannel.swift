@@ -65,10 +65,10 @@ public actor SecureChannel {
             link.close()
             throw ChannelError(.closed, "the channel's event loop was shut down")
         }
-        driver.trust?.onDecision = { [weak self] verdict in
+        driver.trustRequests?.onDecision = { [weak self] verdict in
             Task { await self?.didDecide(verdict) }
         }
-        driver.trust?.onRemembered = { [weak self] result in
+        driver.trustRequests?.onRemembered = { [weak self] result in
             Task { await self?.didRemember(result) }
         }
         try driver.start(onBudgetRevoked: { [weak self] in
@@ -84,7 +84,7 @@ public actor SecureChannel {
     func didDecide(_ verdict: TrustPolicy.Verdict) { driver.didDecide(verdict) }
 
     private func didRemember(_ result: Result<Void, ChannelError>) {
-        driver.trust?.didRemember(result)
+        driver.trustRequests?.didRemember(result)
         driver.pump()
     }
 
@@ -116,17 +116,17 @@ public actor SecureChannel {
             if case .failed(let reason) = outcome, reason.code == .mayBePaired { throw reason }
             throw error
         }
-        driver.trust = nil
+        driver.trustRequests = nil
     }
 
     private func remember() async throws(ChannelError) {
         let policy = configuration.policy(for: protocolName)
         guard policy.remembers else { return }
-        driver.trust?.remember(
+        driver.trustRequests?.remember(
             peer, by: policy, within: configuration.timeouts.trustDecision, now: now)
         driver.pump()
-        try await wait(for: .remembered) { driver.trust?.rememberResult != nil }
-        try driver.trust?.rememberResult?.get()
+        try await wait(for: .remembered) { driver.trustRequests?.rememberResult != nil }
+        try driver.trustRequests?.rememberResult?.get()
     }
 
     /// Ends the handshake to make room for another (``ChannelMachine/turnAway(_:now:)``). Returns
@@ -157,7 +157,7 @@ public actor SecureChannel {
     private var outcome: ChannelMachine.Outcome? { driver.machine.outcome }
     /// When the channel took over the link.
     var beginTime: MonotonicTime { MonotonicTime(nanoseconds: parameters.start) }
-    /// When the channel became ready; ``MonotonicTime/distantFuture`` before that.
+    /// When the channel became ready; ``MonotonicTime/distantFuture`` if it has not become ready.
     var readyTime: MonotonicTime { MonotonicTime(nanoseconds: session?.readyTime ?? .max) }
     var isOver: Bool { driver.machine.isOver }
     /// The peer's address, for logs; it proves nothing.
@@ -191,7 +191,7 @@ public actor SecureChannel {
     /// In direct mode, a long message leaves in pieces, and the peer receives each piece by itself
     /// (``ChannelConfiguration/Mode/direct``).
     ///
-    /// A return does not mean that the peer has the message; see
+    /// When the call returns, the peer may not have the message yet; see
     /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`
     /// for a message above the limit, or `cancelled`.
     public func send(_ message: [UInt8]) async throws(ChannelError) {
@@ -202,8 +202,8 @@ public actor SecureChannel {
 
     /// Queues messages for the peer, in their order, in one call.
     ///
-    /// Suspends and throws as ``send(_:)-([UInt8])`` does. If the call throws, messages before the
-    /// one that failed may have been sent.
+    /// Suspends and throws as ``send(_:)-([UInt8])`` does. If the call throws, some of the messages may
+    /// have been sent: those before the message that could not be queued.
     public func send(contentsOf messages: [[UInt8]]) async throws(ChannelError) {
         var rest = messages[...]
         while !rest.isEmpty {
@@ -251,7 +251,7 @@ public actor SecureChannel {
     ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
     /// - Throws: `timedOut` after that time; the error that ended the channel; `cancelled`;
     ///   `configuration` in direct mode, which has no acknowledgements; `limitExceeded` for a
-    ///   message that is too long. Also `limitExceeded` when no acknowledgement can be read, because
+    ///   message that is too long. Also `limitExceeded` when no acknowledgement can be read:
     ///   the peer's unread messages fill the buffers here (``ChannelLimits/readAhead``,
     ///   ``ChannelLimits/extraReadAhead``), and this side's program has received no message yet, or
     ///   none for 5 seconds.
@@ -274,8 +274,8 @@ public actor SecureChannel {
         while acknowledged < number {
             if let outcome { throw outcome.error }
             if now >= deadline { throw .notTaken(within: limit) }
-            // While this side's program receives, even slowly, it makes room to read the
-            // acknowledgement.
+            // While this side's program receives messages, even slowly, it makes room in the inbox, so
+            // that the acknowledgement can be read.
             let receivePauseEnd = lastReceiveTime?.after(Self.longestReceivePause) ?? 0
             let isInboxFull = cannotReadAcknowledgements
             if isInboxFull {
@@ -316,11 +316,12 @@ public actor SecureChannel {
         driver.resumeReading(wasFull: wasFull, now: now)
     }
 
-    /// How long a program may pause after a receive before a full inbox ends a delivery. A program
-    /// that has received nothing yet gets no time.
+    /// How long after the program's last receive ``deliver(_:within:)-([UInt8],_)`` goes on while the
+    /// inbox is full. A program that has received nothing yet gets no time.
     private static let longestReceivePause: Duration = .seconds(5)
 
-    /// Queues a message that the peer is to acknowledge, and returns the message's number.
+    /// Waits for room, queues a message that the peer is to acknowledge, and returns the message's
+    /// number.
     func enqueue(_ message: [UInt8]) async throws(ChannelError) -> UInt64 {
         try requireAcknowledgements()
         try await waitForRoom()
@@ -340,7 +341,7 @@ public actor SecureChannel {
     /// Tells the peer that this side sends nothing more. This side can still receive.
     ///
     /// A `reason` other than `done` tells the peer that not everything was sent; direct mode cannot
-    /// send a reason. If this is called again, the first reason stands.
+    /// send a reason. If `finish` is called again, the first reason stands.
     public func finish(_ reason: EndReason = .done) throws(ChannelError) {
         if case .failed(let error) = outcome { throw error }
         driver.machine.end(reason)
@@ -434,7 +435,7 @@ public actor SecureChannel {
     }
 
     /// Receives a message as ``receive()`` does, for a connection that reads its channels in turns.
-    /// Takes no message, and stops waiting for one, once ``endTurn(_:)`` has ended the turn.
+    /// Once ``endTurn(_:)`` has ended the turn, takes no message, and stops waiting for a message.
     func receive(inTurn turn: UInt64) async throws(ChannelError) -> ReceivedInTurn {
         if !loop.mayContinue() { await loop.giveWay() }
         while turn > endedTurn {
@@ -444,7 +445,8 @@ public actor SecureChannel {
             }
             guard let message = try await nextMessage() else { return .end }
             didTakeMessage()
-            // Nothing suspends after the message was taken, so no other call has taken one since.
+            // Nothing suspends after the message was taken, so no other call has taken a message since,
+            // and `lastReceived` is the number of this message.
             return .message(message, number: lastReceived)
         }
         return .turnHasEnded
@@ -459,7 +461,7 @@ public actor SecureChannel {
     var hasWaitingMessages: Bool { session?.inbox.isEmpty == false }
     /// Whether ``receive()`` can return or throw without waiting.
     var canReceive: Bool { driver.machine.canReceive }
-    /// Whether the peer has sent a message on this channel, or acknowledged one.
+    /// Whether the peer has sent a message on this channel, or has acknowledged a message.
     var hasCarriedMessage: Bool { session?.hasCarriedMessage ?? false }
     /// The reason that the peer gave for its end; `nil` until it has sent its end.
     public var peerEndReason: EndReason? { session?.peerEndReason }
@@ -541,9 +543,9 @@ public actor SecureChannel {
     // MARK: - Closing
 
     /// Ends the channel without losing messages, and returns when the channel is closed. Then both
-    /// programs have taken everything. (If the peer acknowledges messages on arrival, they have only
-    /// arrived there.) The peer knows this too, unless the link was lost with this side's last
-    /// acknowledgement.
+    /// programs have taken everything. (If the peer acknowledges messages on arrival, this side's
+    /// messages have arrived at the peer, but its program may not have taken them.) The peer knows
+    /// this too, unless the link was lost with this side's last acknowledgement.
     ///
     /// The close deadline restarts when the link takes bytes and at each acknowledgement. So neither
     /// a slow link nor a slow program that keeps taking messages is cut off. To wait longer for a

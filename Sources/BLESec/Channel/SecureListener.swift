@@ -17,14 +17,14 @@ public actor SecureListener {
     /// Limits on what unauthenticated peers can make a listener do at the same time.
     public struct Limits: Sendable {
         /// Handshakes under way; 256 by default. Each holds a file descriptor and memory: about
-        /// 14 KiB with Noise, 66 KiB with TLS (up to 280 KiB if the peer sends as many certificates
-        /// as are read from it), and up to ``ChannelLimits/unauthenticatedBytes`` more if the peer
-        /// leaves a message unfinished. In addition, up to 32 links that were turned away have
-        /// 2 seconds to close.
+        /// 14 KiB with Noise, and 66 KiB with TLS, or up to 280 KiB if the peer sends as many
+        /// certificates as this side reads. If the peer leaves a message unfinished, its handshake
+        /// holds up to ``ChannelLimits/unauthenticatedBytes`` more. In addition, up to 32 links that
+        /// were turned away have 2 seconds to close.
         public var handshakes = 256
         /// Handshakes under way from one address; 4 by default. A further link from that address is
-        /// turned away immediately. ``handshakes`` alone limits links without an address (Unix,
-        /// memory).
+        /// turned away immediately. For links without an address (Unix, memory), only ``handshakes`` is
+        /// a limit.
         public var handshakesPerAddress = 4
         /// The minimum time that a handshake keeps its place; 100 ms by default. When no place is
         /// free, a new link waits to be accepted until the oldest handshake has had this time, and
@@ -46,8 +46,8 @@ public actor SecureListener {
         public init() {}
     }
 
-    /// The loop on which the listener runs. Its channels run there too, unless they were given other
-    /// loops (``SecureChannel/loop``).
+    /// The loop on which the listener runs. The listener's channels run there too, unless
+    /// ``listen(on:configuration:limits:loop:channelLoops:)`` got other loops for them.
     public nonisolated let loop: EventLoop
     /// The endpoint where peers can dial the listener, with the actual address, path or PSM.
     public nonisolated let localEndpoint: Endpoint
@@ -73,7 +73,8 @@ public actor SecureListener {
     /// Wakes the listener when it is to try again to make room; see ``makeRoom()``.
     private var timer: LoopTimer?
     private var isClosed = false
-    private var closing: Task<Void, Never>?
+    /// The task that ends the listener; nil before ``close()`` was called.
+    private var closingTask: Task<Void, Never>?
     /// Reports failures to the service that runs the listener and has to act on them.
     private let onFailure: (@Sendable (PeerFailure) -> Void)?
     private var failureObservers = Observers<PeerFailure>()
@@ -139,17 +140,18 @@ public actor SecureListener {
         }
         do throws(LinkError) {
             let (listener, local) = try await endpoint.listen(loop: loop)
-            let secure = SecureListener(
+            let secureListener = SecureListener(
                 listener, at: local, configuration: configuration, limits: limits, loop: loop,
                 channelLoops: channelLoops)
-            await secure.start()
-            return secure
+            await secureListener.start()
+            return secureListener
         } catch {
             throw ChannelError(listening: error).during(.connecting)
         }
     }
 
-    /// Makes a listener for links from any source; it accepts none before ``start()``.
+    /// Makes a listener for links from any source. Call ``start()`` next; before that call, the
+    /// listener accepts no links.
     init(
         _ listener: any LinkListener, at endpoint: Endpoint, configuration: ChannelConfiguration,
         limits: Limits, loop: EventLoop, channelLoops: [EventLoop] = [],
@@ -208,9 +210,9 @@ public actor SecureListener {
     /// channel waited for ``accept()``. When the handshakes have ended, ``failures()`` end.
     public func close() async {
         isClosed = true
-        let closing = closing ?? Task(executorPreference: loop) { await self.end() }
-        self.closing = closing
-        await closing.value
+        let task = closingTask ?? Task(executorPreference: loop) { await self.end() }
+        closingTask = task
+        await task.value
     }
 
     private func end() async {
@@ -285,6 +287,7 @@ public actor SecureListener {
         return true
     }
 
+    /// Whether `other` is the listener's own loop.
     private func isOwn(_ other: EventLoop) -> Bool { other === loop }
 
     /// Returns whether ``admit(_:)`` can handle a link now; otherwise the link waits. If no place
@@ -309,9 +312,9 @@ public actor SecureListener {
     /// arms the timer for the end of that time, and returns false. If no handshake may lose its
     /// place now, arms the timer to look again after the guaranteed time, at least 100 ms later.
     ///
-    /// A handshake on another loop is asked to leave, and keeps its place until it has answered;
-    /// meanwhile the result is false. Only one handshake at a time is asked. If it keeps its place,
-    /// the next one is asked.
+    /// A handshake on another loop is asked to leave, and keeps its place until it has answered; until
+    /// then the result is false. Only one handshake at a time is asked. If that handshake keeps its
+    /// place, the next oldest handshake is asked.
     private func makeRoom() -> Bool {
         guard askedToken == nil else { return false }
         while let (token, entry) = oldestHandshake {
@@ -354,8 +357,8 @@ public actor SecureListener {
         return true
     }
 
-    /// Asks a channel on another loop to do the same as ``turnAway(_:_:)``. Its answer goes to
-    /// ``didAnswer(_:isTurnedAway:)``.
+    /// Asks a channel on another loop to end its handshake (``SecureChannel/turnAway(_:)``). The
+    /// channel's answer goes to ``didAnswer(_:isTurnedAway:)``.
     private func askToLeave(_ token: UInt64, _ channel: SecureChannel, _ error: ChannelError) {
         channel.loop.execute { [self] in
             let isTurnedAway = channel.assumeIsolated { $0.turnAway(error) }
@@ -365,6 +368,7 @@ public actor SecureListener {
         }
     }
 
+    /// Called when the handshake that was asked to leave has been turned away, or keeps its place.
     private func didAnswer(_ token: UInt64, isTurnedAway: Bool) {
         if askedToken == token { askedToken = nil }
         if isTurnedAway {

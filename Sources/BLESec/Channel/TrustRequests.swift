@@ -12,7 +12,8 @@ final class TrustRequests {
         let decisions: ConcurrencyLimit?
         /// Limits the threads that call a trust store.
         let storeThreads: ConcurrencyLimit
-        /// The limits of all channels that have no listener: repeated dials cannot pile up threads.
+        /// The limits of all channels that have no listener, so that repeated dials cannot create
+        /// more and more threads.
         static let dialers = Limits(decisions: nil, storeThreads: ConcurrencyLimit(64))
     }
 
@@ -56,15 +57,18 @@ final class TrustRequests {
         }
     }
 
+    /// Called when the question is answered, or no answer is awaited any more.
     func didDecide() {
         decisionTask = nil
         decisionPlace = nil
     }
 
+    /// Cancels the task that asks the application, because the answer is not needed any more.
     func cancelDecision() {
         guard let task = decisionTask else { return }
         task.cancel()
-        // The application may go on asking a person. The place is free when that task has ended.
+        // The application may go on asking a person, so the place is given back only when the task
+        // has ended.
         Task { [decisionPlace] in
             await task.value
             withExtendedLifetime(decisionPlace) {}

@@ -1,8 +1,10 @@
 public import BLESecChannelCore
 
 extension PeerConnection {
-    /// The results of a call that is made again and again, until it returns `nil` or throws. After
-    /// an error, an iterator can be asked again, just as the call can be made again.
+    /// What arrives, one element after another: the messages that ``PeerConnection/receive()``
+    /// returns, or the bytes that ``PeerConnection/Stream/read(atMost:)`` returns. Each element is the
+    /// result of one call. The sequence ends when the call returns `nil`. After an error, an iterator
+    /// makes the call again for the next element.
     public struct Arrivals: AsyncSequence, Sendable {
         let call: @Sendable () async throws(ChannelError) -> [UInt8]?
 

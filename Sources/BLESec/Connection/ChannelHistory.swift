@@ -16,9 +16,9 @@ struct ChannelHistory: Sendable {
     /// Whether this channel stays instead of `other`.
     ///
     /// Both sides must choose the same channel. If one channel began more than
-    /// ``maximumTimeDifference`` after the other was ready, both sides know which one is newer. The
-    /// newer one stays, because the older one may already be dead. Otherwise the sides may disagree
-    /// about the order. Then the channel with the lower handshake hash stays, because both sides
+    /// ``maximumTimeDifference`` after the other was ready, both sides know which channel is newer. The
+    /// newer channel stays, because the older channel may already be dead. Otherwise the sides may
+    /// disagree about the order. Then the channel with the lower handshake hash stays, because both sides
     /// know the hashes.
     func stays(insteadOf other: ChannelHistory) -> Bool {
         if isNewer(than: other) { return true }

@@ -2,10 +2,10 @@ internal import BLESecChannelCore
 internal import BLESecDiscovery
 internal import BLESecLinks
 
-/// The state machine of a connection: it decides, and its caller acts.
+/// The state machine of a connection: the machine decides, and its caller acts.
 ///
-/// Its inputs are the results of attempts and channels, and the time; its outputs are the status
-/// and the next step. It has no clock, randomness or link of its own.
+/// The machine's inputs are the results of attempts and channels, and the time; its outputs are the
+/// status and the next step. The machine has no clock, randomness or link of its own.
 final class ConnectionMachine {
     /// What the caller must do next.
     enum Step: Equatable {
@@ -18,6 +18,7 @@ final class ConnectionMachine {
         case close(ChannelError)
     }
 
+    /// What the machine has to know about a new channel.
     struct NewChannel {
         let peer: PeerIdentity
         let history: ChannelHistory
@@ -32,7 +33,7 @@ final class ConnectionMachine {
         case use
         /// The new channel is over or ending: keep only its messages that have arrived.
         case keepMessages
-        /// The channel in use stays: end the new one, but keep the messages that it has brought.
+        /// The channel in use stays: end the new channel, and keep only its messages that have arrived.
         case endAsDuplicate
         case refuse(ChannelError)
     }
@@ -56,10 +57,10 @@ final class ConnectionMachine {
     private(set) var status: ConnectionStatus
     /// The expected peer; if none was given, `nil` until the first peer with a key has connected.
     private(set) var expectedPeer: Fingerprint?
-    /// The number of the current attempt. It changes when an attempt begins and when one is over;
-    /// reports with another number are ignored.
+    /// The number of the current attempt. The number changes when an attempt begins and when an attempt
+    /// is over; reports with another number are ignored.
     private(set) var attempt = 0
-    /// Whether this side has declared that it sends nothing more, on this link or a later one.
+    /// Whether this side has declared that it sends nothing more, on this link and on later links.
     private(set) var hasFinished = false
     /// Whether the peer has finished sending for good.
     private(set) var hasPeerEnded = false
@@ -85,7 +86,7 @@ final class ConnectionMachine {
 
     var isConnected: Bool { status.state == .connected }
     var isClosed: Bool { status.state == .closed }
-    /// Whether this side may still send, on this link or a later one.
+    /// Whether this side may still send, on this link or on a later link.
     var canSend: Bool { !isClosed && !hasFinished }
 
     /// The error of a call after this side has finished, or after the connection was closed.
@@ -118,7 +119,7 @@ final class ConnectionMachine {
     /// - Parameter attempt: the attempt's number; `nil` if a ``NearbyService``, which makes its own
     ///   attempts, reports the state.
     func reached(_ state: ConnectionState, in attempt: Int? = nil, at now: MonotonicTime) {
-        guard (attempt ?? self.attempt) == self.attempt, state.isUnderWay, !isConnected,
+        guard (attempt ?? self.attempt) == self.attempt, state.belongsToAttempt, !isConnected,
             !isClosed, status.state != state
         else { return }
         // A search alone does not end the out-of-range or backing-off state.
@@ -138,7 +139,7 @@ final class ConnectionMachine {
         status.deadline = max(now, unreachedSince.advanced(by: rules.searching))
     }
 
-    /// Records that an attempt has failed.
+    /// Records that an attempt has failed, and returns what to do next.
     ///
     /// - Parameters:
     ///   - attempt: the attempt's number; `nil` for any other failure, such as a failed dial that a
@@ -162,7 +163,7 @@ final class ConnectionMachine {
     // MARK: - Channels
 
     /// Why a channel to `peer` is not used: the connection is closed, or another peer is expected.
-    /// Nil if nothing is against it.
+    /// Nil if the channel may be used.
     func refusal(of peer: PeerIdentity) -> ChannelError? {
         if isClosed { return closedError }
         guard let expectedPeer, peer.fingerprint != expectedPeer else { return nil }
@@ -294,7 +295,7 @@ final class ConnectionMachine {
 
 extension ConnectionState {
     /// Whether an attempt can report this state.
-    fileprivate var isUnderWay: Bool {
+    fileprivate var belongsToAttempt: Bool {
         [.searching, .dialing, .opening, .handshaking].contains(self)
     }
 }

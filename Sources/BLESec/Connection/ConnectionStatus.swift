@@ -31,9 +31,9 @@ public struct ConnectionStatus: Sendable {
     public internal(set) var since: MonotonicTime
     /// When the state ends by itself; `nil` once closed, and while a channel is ready.
     public internal(set) var deadline: MonotonicTime?
-    /// The peer, or the last peer.
+    /// The peer of the channel or, without a channel, of the last channel.
     public internal(set) var peer: PeerIdentity?
-    /// The protocol of the channel, or of the last channel.
+    /// The protocol of the channel or, without a channel, of the last channel.
     public internal(set) var protocolName: String?
     /// The peer's address on the current or last link, for logs; it proves nothing.
     public internal(set) var linkDescription: String?

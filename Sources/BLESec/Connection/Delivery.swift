@@ -45,7 +45,7 @@ public struct PendingDelivery: Sendable {
         case connection(PeerConnection)
     }
 
-    /// The message's number among those that were sent: on the link or, with
+    /// The message's number: sent messages are numbered from 1 on each link or, with
     /// ``PeerConnection/Guarantee/exactlyOnce(_:)``, on the connection.
     public let number: UInt64
     private let source: Source

@@ -47,8 +47,8 @@ final class MessageLane: Sendable {
         var newsHandler: NewsHandler?
     }
 
-    /// Tells the connection that something has changed. It is an object, because copying a closure
-    /// out of the lock would allocate memory.
+    /// Tells the connection that something has changed. The handler is an object, because copying a
+    /// closure out of the lock would allocate memory.
     final class NewsHandler: Sendable {
         /// The connection's loop.
         fileprivate let loop: EventLoop
@@ -86,8 +86,9 @@ final class MessageLane: Sendable {
         /// Whether the peer has opened a stream that the program has not accepted.
         var hasIncomingStream: Bool
         /// Whether the program has taken everything up to the peer's end.
-        var hasPeerFinished: Bool
-        /// Whether the peer has shown an older state of its own than before, and must end the link.
+        var hasReachedPeerEnd: Bool
+        /// Whether the peer has shown a state that is older than the state that it showed before. The
+        /// peer must then end the link.
         var isWaitingForLinkEnd: Bool
         /// The error after which the store commits nothing more.
         var failure: ChannelError?
@@ -164,8 +165,8 @@ final class MessageLane: Sendable {
 
     // MARK: - The store
 
-    /// Has the store commit these changes, and then those that have come meanwhile. Starts a thread
-    /// for this.
+    /// Starts a thread in which the store commits these changes, and then the changes that have come
+    /// meanwhile.
     private func commit(_ changes: [StoreChange]) {
         let isStarted = BlockingWork.start { [self] in
             var next: [StoreChange]? = changes
@@ -273,8 +274,8 @@ final class MessageLane: Sendable {
     /// The result of ``take()``.
     enum Taken {
         /// The peer's next message. If `mustTellChannel` is true, the channel has to send a record
-        /// or set a timer because of it. If `isLast` is true, no further message follows: the
-        /// peer's end has arrived.
+        /// or set a timer because the message was taken. If `isLast` is true, no further message
+        /// follows: the peer's end has arrived.
         case message([UInt8], mustTellChannel: Bool, isLast: Bool)
         /// The program has taken everything up to the peer's end.
         case end
@@ -288,8 +289,8 @@ final class MessageLane: Sendable {
             guard state.isTaking, !state.isReleased,
                 let message = isConfirmed
                     ? state.endpoint.takeConfirmed() : state.endpoint.take()
-            else { return state.endpoint.hasPeerFinished ? .end : .nothing }
-            let isLast = state.endpoint.hasPeerFinished
+            else { return state.endpoint.hasReachedPeerEnd ? .end : .nothing }
+            let isLast = state.endpoint.hasReachedPeerEnd
             // The first owed confirmation makes the channel set a timer. Later, the channel is told
             // only when it must send a record at once.
             let owed = state.endpoint.owedConfirmations
@@ -330,11 +331,11 @@ final class MessageLane: Sendable {
     var canTake: Bool {
         state.withLock { state in
             state.isTaking && !state.isReleased && state.endpoint.hasMessage
-                || state.endpoint.hasPeerFinished
+                || state.endpoint.hasReachedPeerEnd
         }
     }
     /// Whether the program has taken everything up to the peer's end.
-    var hasPeerFinished: Bool { readEndpoint { $0.hasPeerFinished } }
+    var hasReachedPeerEnd: Bool { readEndpoint { $0.hasReachedPeerEnd } }
     /// Whether each program has taken everything up to the other side's end, and every stream is
     /// over; the store may not have committed that yet.
     var isSettled: Bool { readEndpoint { $0.isSettled } }
@@ -350,7 +351,7 @@ final class MessageLane: Sendable {
     /// How many messages have no fate yet.
     var pendingCount: Int { readEndpoint { $0.pending.count } }
 
-    /// Whether this side has finished, and the peer has not confirmed that.
+    /// Whether this side has finished, and a message or this side's end still waits for its fate.
     var isEndPending: Bool { readEndpoint { $0.hasFinished && $0.hasPending } }
 
     /// The fate of a message; nil while it is undecided.
@@ -385,7 +386,7 @@ final class MessageLane: Sendable {
                 isStreamOver: state.endpoint.streams.hasForgotten,
                 streams: state.endpoint.streams.takeTouched(),
                 hasIncomingStream: state.endpoint.streams.hasArrived,
-                hasPeerFinished: state.endpoint.hasPeerFinished,
+                hasReachedPeerEnd: state.endpoint.hasReachedPeerEnd,
                 isWaitingForLinkEnd: state.endpoint.isWaitingForLinkEnd,
                 failure: state.failure, hasCommitted: state.hasCommitted,
                 isRevoked: state.isRevoked,
@@ -401,7 +402,7 @@ final class MessageLane: Sendable {
 
     // MARK: - Links
 
-    /// Begins to use a new link, and drops the older one. The budget keeps the lane alive until
+    /// Begins to use a new link, and drops the older link. The budget keeps the lane alive until
     /// ``end()``: a weak reference would make each reference to the lane slower.
     func beginLink(
         to peer: PeerIdentity, _ order: Streams.Order? = nil, budget: ReassemblyBudget = .shared
@@ -427,8 +428,8 @@ final class MessageLane: Sendable {
         return Port(lane: self, linkNumber: linkNumber, newsHandler: handler)
     }
 
-    /// Ends the use of links when the connection is gone: ports do nothing more, and the budget no
-    /// longer keeps the lane alive.
+    /// Ends the use of links, because the connection is gone: from now on, ports change nothing, and the
+    /// budget does not keep the lane alive.
     func end() {
         state.withLock { state in
             state.linkNumber += 1
@@ -443,6 +444,8 @@ final class MessageLane: Sendable {
         reportNews()
     }
 
+    /// If the link with this number is still the newest link, ends its use: later calls of its port
+    /// change nothing.
     private func drop(_ linkNumber: UInt64) {
         change { state in
             guard state.linkNumber == linkNumber else { return }
@@ -595,23 +598,23 @@ extension MessageLane.State {
         hasNewFate = true
     }
 
-    /// Whether the connection must be told now that it has something to do for its link; if so, the
-    /// connection counts as told.
+    /// Returns whether the connection must be told now that it has something to do for its link. If
+    /// so, also records that the connection was told.
     fileprivate mutating func mustReportLink() -> Bool {
         guard !isNewsPending else { return false }
         isNewsPending = endpoint.hasNews
         return isNewsPending
     }
 
-    /// Whether the connection must be told now that something has arrived, or that its link must
-    /// end; if so, the connection counts as told.
+    /// Returns whether the connection must be told now that something has arrived, or that its link
+    /// must end. If so, also records that the connection was told.
     fileprivate mutating func mustReportNews() -> Bool {
         guard !isNewsPending else { return false }
         // For each link, the connection is told only once that the peer must end the link.
         let mustReportWaiting = endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != linkNumber
         if mustReportWaiting { linkReportedAsWaiting = linkNumber }
         isNewsPending =
-            endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate || endpoint.hasNews
+            endpoint.hasMessage || endpoint.hasReachedPeerEnd || hasNewFate || endpoint.hasNews
             || mustReportWaiting
         return isNewsPending
     }

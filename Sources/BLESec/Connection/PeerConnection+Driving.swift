@@ -25,7 +25,7 @@ extension PeerConnection {
         perform(.attempt)
     }
 
-    /// Waits for the next channel of a listener or service, if there is room for one. The waiting
+    /// Waits for the next channel of a listener or service, if there is room for a channel. The waiting
     /// task does not keep the connection alive.
     private func awaitArrival() {
         guard let next = route.next, arrivalTask == nil, hasRoom, !machine.isClosed else { return }
@@ -79,8 +79,8 @@ extension PeerConnection {
 
     private func beginAttempt(_ dial: @escaping PeerRoute.Dial) {
         attemptTask?.cancel()
-        let begun = change { $0.begin(hasRoom: hasRoom, at: loop.now, using: &generator) }
-        guard let attempt = begun else { return }
+        let begunAttempt = change { $0.begin(hasRoom: hasRoom, at: loop.now, using: &generator) }
+        guard let attempt = begunAttempt else { return }
         attemptTask = Task(executorPreference: loop) { [weak self, loop] in
             do throws(ChannelError) {
                 let channel = try await dial { state in
@@ -203,15 +203,15 @@ extension PeerConnection {
         offerFailed(error, attempt)
     }
 
-    /// Records that a channel is not used. If the connection dials, a channel that none of its
-    /// attempts has made changes nothing: the attempt under way, or the wait for the next one, goes
+    /// Records that a channel is not used. If the connection dials, and the channel comes from none of
+    /// its attempts, nothing changes: the attempt under way, or the wait for the next attempt, goes
     /// on.
     private func offerFailed(_ error: ChannelError, _ attempt: Int?) {
         if attempt == nil, case .dial = route.kind { return }
         failed(error, attempt)
     }
 
-    /// Whether this side's key is the lower or the higher one; nil if a side has no key.
+    /// Whether this side's key is lower or higher than the peer's; nil if a side has no key.
     private func order(
         to peer: PeerIdentity, over channel: SecureChannel
     ) async -> Streams.Order? {
@@ -221,6 +221,7 @@ extension PeerConnection {
         return own.lexicographicallyPrecedes(peer) ? .lower : .higher
     }
 
+    /// Uses a new channel from now on, and ends the channel that was in use before.
     private func use(
         _ channel: SecureChannel, of peer: PeerIdentity, _ order: Streams.Order?
     ) async {
@@ -233,7 +234,7 @@ extension PeerConnection {
             let port = lane.beginLink(to: peer, order)
             channel.loop.execute { channel.assumeIsolated { $0.carry(port) } }
         } else {
-            unread.append(channel)
+            unreadChannels.append(channel)
         }
         attemptTask?.cancel()
         waiting.wake(.link)
@@ -249,10 +250,10 @@ extension PeerConnection {
         if machine.hasFinished, lane == nil { try? await channel.finish() }
     }
 
-    private var hasRoom: Bool { unread.count < ConnectionMachine.mostUnreadChannels }
+    private var hasRoom: Bool { unreadChannels.count < ConnectionMachine.mostUnreadChannels }
 
-    /// Whether no channel is in use, or the channel in use is over. Asks again if another channel
-    /// has come into use meanwhile.
+    /// Whether no channel is in use, or the channel in use is over. If another channel has come into
+    /// use during the question to a channel, asks that other channel too.
     private var isCurrentOver: Bool {
         get async {
             while true {
@@ -270,8 +271,8 @@ extension PeerConnection {
         let hasMessages = await channel.hasWaitingMessages
         let isOver = await channel.isOver
         guard hasMessages || !isOver else { return }
-        let index = unread.firstIndex { $0 === current }
-        unread.insert(channel, at: index ?? unread.count)
+        let index = unreadChannels.firstIndex { $0 === current }
+        unreadChannels.insert(channel, at: index ?? unreadChannels.count)
         waiting.wake(.message)
         guard index != nil, let current else { return }
         // Calls that wait for a message of the channel in use have to read this channel first.
@@ -280,9 +281,9 @@ extension PeerConnection {
         await current.endTurn(endedTurn)
     }
 
-    /// Ends the oldest of the closing channels at once if there are too many. A channel that closes
-    /// waits for its peer, for ``ChannelTimeouts/close`` after the last progress. So a peer that gets
-    /// one link after another, and keeps them open, could make this side run out of file descriptors.
+    /// Ends the oldest of the closing channels at once if there are too many. A closing channel waits
+    /// for its peer until there has been no progress for ``ChannelTimeouts/close``. So a peer that
+    /// makes one link after another, and keeps them open, could use up this side's file descriptors.
     private func limitClosingChannels() {
         for channel in closingChannels.dropLast(Self.mostClosingChannels) {
             channel.loop.execute { channel.assumeIsolated { $0.abort() } }
@@ -347,7 +348,8 @@ extension PeerConnection {
         return true
     }
 
-    /// Stops using a channel that is still being closed, after the machine has decided this.
+    /// Called when the machine has decided that a channel is not used any more. The channel is still
+    /// being closed.
     func stopUsing(_ channel: SecureChannel) {
         closingChannels.append(channel)
         current = nil
@@ -356,6 +358,7 @@ extension PeerConnection {
         for event in [LoopEvent.nextSender, .room, .change] { waiting.wake(event) }
     }
 
+    /// Called when a channel of this connection is over.
     private func ended(_ channel: SecureChannel) async {
         let failure = await channel.endError
         receipts.forget(channel)
@@ -386,7 +389,7 @@ extension PeerConnection {
 
     /// Removes a channel whose messages are all read and that brings no more.
     func didReadAll(of channel: SecureChannel) {
-        unread.removeAll { $0 === channel }
+        unreadChannels.removeAll { $0 === channel }
         waiting.wake(.message)
         awaitArrival()
     }

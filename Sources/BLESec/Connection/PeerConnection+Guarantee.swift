@@ -5,7 +5,7 @@ internal import BLESecLinks
 extension PeerConnection {
     /// What a connection promises about its messages.
     public enum Guarantee: Sendable {
-        /// Each message belongs to the link on which it was sent. It arrives once or not at all.
+        /// Each message belongs to the link on which it was sent, and arrives once or not at all.
         case atMostOnce
         /// Messages arrive once and in order, however often the link is lost. This holds as long as
         /// each side keeps its state: its connection or, with a store, the store's file.
@@ -76,8 +76,9 @@ extension PeerConnection {
         case fail
     }
 
-    /// The notes that the store had when it was opened: the note of the message that the program
-    /// sent last, and the note of the message that the program confirmed last. Empty without notes.
+    /// The notes that the store had when it was opened: the last note that the program gave to
+    /// ``send(_:noting:whenDisconnected:)``, and the last that it gave to ``confirm(through:noting:)``.
+    /// A note is empty if there was none.
     public var notes: (sent: [UInt8], confirmed: [UInt8]) {
         let notes = lane?.notes
         return (notes?.sent ?? [], notes?.confirmed ?? [])
@@ -103,11 +104,11 @@ extension PeerConnection {
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
 
     /// Whether messages of the peer may be missing or repeated between those that this side's
-    /// programs take. There are two causes. The peer's state was lost or rolled back in between; or
-    /// this side's state is new or was rolled back, and the peer may have begun a new numbering
-    /// because an earlier one was lost. A process that is started again without a store has lost its
-    /// state. With a store, this includes what earlier processes have noticed. Only with
-    /// ``Guarantee/exactlyOnce(_:)``.
+    /// programs take. There are two causes. Either the peer's state was lost or rolled back in between.
+    /// Or this side's state is new or was rolled back: then the peer may have begun a new numbering,
+    /// because an earlier state of this side was lost. A process that is started again without a store
+    /// has lost its state. With a store, the value is also true if an earlier process has noticed such a cause.
+    /// Only with ``Guarantee/exactlyOnce(_:)``.
     public var mayMissMessages: Bool { lane?.mayMissMessages ?? false }
 
     /// The fates of the messages in the order in which they were sent, each once, with their
@@ -134,8 +135,8 @@ extension PeerConnection {
 
 // What a connection does differently with a ``MessageLane``: its messages arrive exactly once.
 extension PeerConnection {
-    /// Queues a message if that needs no wait; otherwise returns nil. Most sends end here, without
-    /// entering a further `async` function, which would cost a change of executors.
+    /// Queues a message if that is possible without waiting; otherwise returns nil. Most sends end
+    /// here, without entering a further `async` function, which would cost a change of executors.
     func sendNow(
         _ message: [UInt8], noting note: [UInt8]?, _ whenDisconnected: WhenDisconnected
     ) throws(ChannelError) -> PendingDelivery? {
@@ -259,7 +260,7 @@ extension PeerConnection {
         waiting.wake(.message)
         waiting.wake(.change)
         wake(news.streams)
-        if news.hasIncomingStream || news.hasPeerFinished { waiting.wake(.stream) }
+        if news.hasIncomingStream || news.hasReachedPeerEnd { waiting.wake(.stream) }
         if news.hasFate || machine.isClosed {
             waiting.wake(.acknowledgement, through: machine.isClosed ? .max : news.decided)
         }
@@ -292,8 +293,8 @@ extension PeerConnection {
         }
     }
 
-    /// How long a peer that uses an old state of its own may take to notice this, and to end the
-    /// link.
+    /// How long a peer whose state is older than the state that it showed before may take to notice
+    /// this, and to end the link.
     private static let timeToEnd: Duration = .seconds(2)
 
     // MARK: - Closing

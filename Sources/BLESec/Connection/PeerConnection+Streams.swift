@@ -37,7 +37,7 @@ extension PeerConnection {
 
     /// Ordered bytes in both directions, beside the messages of a connection. A stream outlives
     /// links, but not the processes: if either side starts a new connection, the stream ends with
-    /// `sessionLost`. (A stream that the peer has not been told of yet continues.) There is no order
+    /// `sessionLost`. (A stream of which the peer has not been told yet continues.) There is no order
     /// between different streams, nor between a stream and the messages. After a stream has ended,
     /// its calls report how it ended, even if the connection was closed later.
     ///
@@ -149,9 +149,9 @@ extension PeerConnection {
         }
     }
 
-    /// Opens a stream to the peer; waits while too many are open. The label, at most 255 bytes of
-    /// UTF-8, tells the peer's program what the stream is for. The call does not wait for the peer,
-    /// which may learn of the stream on a later link.
+    /// Opens a stream to the peer; waits while too many streams of this side are open. The label, at
+    /// most 255 bytes of UTF-8, tells the peer's program what the stream is for. The call does not
+    /// wait for the peer, which may learn of the stream on a later link.
     ///
     /// - Throws: `configuration` without ``Guarantee/exactlyOnce(_:)``; `limitExceeded` for a label
     ///   that is too long; `closed` after ``finish()``, or the error that closed the connection;
@@ -211,10 +211,10 @@ extension PeerConnection {
                     handle, label, Priority(rawValue: priority.rawValue) ?? .normal,
                     isIncoming: true, lane)
             }
-            if machine.isClosed || lane.hasPeerFinished || Task.isCancelled { return nil }
+            if machine.isClosed || lane.hasReachedPeerEnd || Task.isCancelled { return nil }
             try? await waiting.wait(for: .stream, on: self) {
                 lane.changeStreams { $0.hasArrived(where: isWanted) } || machine.isClosed
-                    || lane.hasPeerFinished
+                    || lane.hasReachedPeerEnd
             }
         }
     }

@@ -6,8 +6,8 @@ public import BLESecLinks
 /// A lasting connection to one peer identity, which makes a new channel when a link is lost.
 ///
 /// The connection dials, searches or waits for the peer again, as its ``PeerRoute`` defines, and
-/// returns the messages of all links as one sequence. The peer is the expected one or, if none is
-/// expected, the first that connects; channels to other peers are ended.
+/// returns the messages of all links as one sequence. The peer is the expected peer or, if none is
+/// expected, the first peer that connects; channels to other peers are ended.
 ///
 /// By default each message belongs to one link. A message from
 /// ``send(_:whenDisconnected:)-([UInt8],_)`` whose fate is `delivered` has been acknowledged. If a
@@ -39,9 +39,10 @@ public actor PeerConnection {
     private var lastChannel: SecureChannel?
     /// Whether a channel has ended before the peer had acknowledged all messages of this side.
     var hasLostMessages = false
-    /// Channels that have messages or may get some, oldest first; the last may be the one in use.
-    var unread: [SecureChannel] = []
-    /// Increases when another channel is put before the channel in use in ``unread``. Calls that
+    /// Channels that have messages or may get messages, oldest first; the last may be the channel in
+    /// use.
+    var unreadChannels: [SecureChannel] = []
+    /// Increases when another channel is put before the channel in use in ``unreadChannels``. Calls that
     /// wait for messages of the channel in use then look again.
     var readingTurn: UInt64 = 1
     /// Which messages ``receive()`` has returned, and from which channels.
@@ -144,7 +145,7 @@ public actor PeerConnection {
         attemptTask?.cancel()
         arrivalTask?.cancel()
         timer?.disarm()
-        // The lane ends last: before a channel ends, it can still send messages from the lane.
+        // The lane ends last, because a channel can send messages from the lane until the channel ends.
         Task { [lane, channels = closingChannels + [current].compactMap { $0 }] in
             for channel in channels { await channel.abort() }
             lane?.end()
@@ -189,7 +190,7 @@ public actor PeerConnection {
     /// has no effect before the program has received them. The only deadlines are those of the link:
     /// while the peer's program hangs but its device responds, this call waits.
     ///
-    /// - Throws: `noSuchPeer` without a link, unless the call waits for one; `closed`, or the error
+    /// - Throws: `noSuchPeer` without a link if `whenDisconnected` is `fail`; `closed`, or the error
     ///   that closed the connection; `limitExceeded` for a message above the limit; `configuration`
     ///   in direct mode, which has no acknowledgements; `cancelled`. If this call throws,
     ///   nothing was sent.
@@ -210,9 +211,10 @@ public actor PeerConnection {
         return try await sendInTurn(message, noting: nil, whenDisconnected)
     }
 
-    /// Queues a message, and has the store commit `note` together with it: for example, how far the
-    /// program has read its input. A restarted program continues to read its input at the position
-    /// in ``notes``, and so sends nothing twice. Without a store, notes are lost with the process.
+    /// Queues a message, and has the store commit `note` together with the message. A note may say, for
+    /// example, how far the program has read its input. A restarted program continues to read its
+    /// input at the position in ``notes``, and so sends nothing twice. Without a store, notes are lost
+    /// with the process.
     public func send(
         _ message: [UInt8], noting note: [UInt8]?, whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
@@ -269,9 +271,9 @@ public actor PeerConnection {
     /// and either the connection is closed or the peer has ended for good
     /// (``ReconnectPolicy/endsWithPeer``).
     ///
-    /// With a store on disk, a closed connection returns no more messages, because the store could
-    /// not commit that they were taken. Messages that have arrived and were not taken arrive again
-    /// after a restart.
+    /// With a store on disk, a closed connection returns no more messages, because the closed store
+    /// could not commit that they were taken. Messages that have arrived, and that the program has not
+    /// taken, arrive again after a restart.
     ///
     /// - Throws: the error that closed the connection, unless ``close(_:within:)`` or the
     ///   peer's end closed it; `cancelled`.
@@ -284,14 +286,14 @@ public actor PeerConnection {
             return try await receive(from: lane)
         }
         while true {
-            guard let channel = unread.first else {
+            guard let channel = unreadChannels.first else {
                 if machine.isClosed {
                     if let failure = machine.status.failure { throw failure }
                     return nil
                 }
                 if machine.hasPeerEnded { return nil }
                 try await waiting.wait(for: .message, on: self) {
-                    !unread.isEmpty || machine.isClosed || machine.hasPeerEnded
+                    !unreadChannels.isEmpty || machine.isClosed || machine.hasPeerEnded
                 }
                 continue
             }
@@ -329,7 +331,7 @@ public actor PeerConnection {
     }
 
     /// Confirms the messages 1 to `number`, and has the store commit `note` together with this
-    /// confirmation: for example, how far the program has written its output.
+    /// confirmation. A note may say, for example, how far the program has written its output.
     ///
     /// A message has its effect exactly once if the program makes the effect durable before it
     /// confirms the message, and after a restart undoes the effects that ``notes`` does not cover.
@@ -368,8 +370,8 @@ public actor PeerConnection {
         try? await channel.close()
     }
 
-    /// Ends the connection for good, without losing messages under way on the current link, or on
-    /// an earlier one that is still being closed.
+    /// Ends the connection for good, without losing messages under way on the current link, or on an
+    /// earlier link that is still being closed.
     ///
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
     /// until each program has taken everything up to the other side's end, and every stream is
@@ -387,11 +389,11 @@ public actor PeerConnection {
     ///   `timedOut` after `limit` without progress, or the error that closed the connection.
     ///   Otherwise as ``SecureChannel/close(within:)`` does for the link that was in use at the first
     ///   call of `close` or ``leave(within:)``; later calls throw that link's error again. Without
-    ///   ``Guarantee/exactlyOnce(_:)`` also `unacknowledged` if the peer has not acknowledged a
-    ///   message of this side on an earlier link, or before the connection was closed in another
-    ///   way, even if the program knows this from the message's fate. `cancelled` when the task is
-    ///   cancelled: this side has then finished, and sends nothing more; call `close` again,
-    ///   ``leave(within:)`` or ``abort()``.
+    ///   ``Guarantee/exactlyOnce(_:)`` also `unacknowledged` if the peer did not acknowledge a message
+    ///   of this side on an earlier link, or had not acknowledged a message when the connection was
+    ///   closed in another way. This holds even if the program knows the message's fate. `cancelled`
+    ///   when the task is cancelled: this side has then finished, and sends nothing more; call `close`
+    ///   again, ``leave(within:)`` or ``abort()``.
     public func close(
         _ reason: EndReason = .done, within limit: Duration? = nil
     ) async throws(ChannelError) {
@@ -405,8 +407,8 @@ public actor PeerConnection {
     ///
     /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more. The call first waits
     /// until the program has confirmed what it has received and, while there is a link, the peer
-    /// has confirmed what was sent; or until there was no progress for `limit`. A message without a
-    /// fate may then have arrived or not.
+    /// has confirmed what was sent. The wait ends earlier if there is no progress for `limit`. A
+    /// message that has no fate when the call returns may have arrived or not.
     ///
     /// - Throws: as ``close(_:within:)`` does with a reason other than `done`; for example `timedOut`
     ///   after `limit`.

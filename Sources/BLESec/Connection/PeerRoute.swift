@@ -30,8 +30,8 @@ public struct PeerRoute: Sendable {
     }
 
     /// Makes one attempt to dial an endpoint. If the peer is busy, the attempt fails, and the
-    /// connection backs off. If `isOnlyAttempt` is true, there is no later attempt, so this one
-    /// dials a busy peer a second time before it fails.
+    /// connection backs off. If `isOnlyAttempt` is true, there is no later attempt, so this
+    /// attempt dials a busy peer a second time before it fails.
     package static func dial(
         _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ progress: Progress,
         isOnlyAttempt: Bool = false, loop: EventLoop = .shared
@@ -41,7 +41,7 @@ public struct PeerRoute: Sendable {
         return try await dial(endpoint, configuration, loop) { progress(.handshaking) }
     }
 
-    /// Whenever the connection has no channel, this side calls `dial` to make one.
+    /// Whenever the connection has no channel, this side calls `dial` to make a channel.
     public static func dialing(_ dial: @escaping Dial) -> PeerRoute {
         PeerRoute(kind: .dial(dial, on: nil))
     }

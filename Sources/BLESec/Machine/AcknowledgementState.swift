@@ -14,7 +14,7 @@ struct AcknowledgementState {
     }
 
     let rule: Rule
-    /// Messages sealed by this side.
+    /// Messages that this side has sealed completely.
     private(set) var sent: UInt64 = 0
     /// Messages that this side has sent and the peer has acknowledged.
     private(set) var acknowledged: UInt64 = 0

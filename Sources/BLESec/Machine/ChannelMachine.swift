@@ -9,8 +9,9 @@ internal import BLESecPrimitives
 /// of any monotonic clock. After each call, the driver checks what has changed:
 /// ``takeTrustQuestion()``, ``session`` and ``outcome``.
 ///
-/// Each stage of a channel is an object. It is used only while the stage lasts, except for a
-/// session, whose messages can still be received later. Stages in parentheses are optional:
+/// Each stage of a channel is an object. The object is used only while the stage lasts. A session is
+/// an exception: its messages can still be received after the channel's end. Stages in parentheses
+/// are optional:
 ///
 ///     Negotiation → Handshake → ReadyExchange → (PairingStage) → NegotiatedSession
 ///                   Handshake → (DirectProof) → DirectSession
@@ -44,7 +45,7 @@ struct ChannelMachine: ~Copyable {
     }
 
     let parameters: ChannelParameters
-    /// What the channel does now; nil before it has begun and after its end.
+    /// The stage that the channel is in; nil before the channel has begun and after its end.
     private(set) var stage: ChannelStage?
     /// The messages of both sides, once both sides are proven; kept when the channel ends.
     private(set) var session: Session?
@@ -55,7 +56,7 @@ struct ChannelMachine: ~Copyable {
     private(set) var isOver = false
     /// Whether the link is lost, and its remaining bytes are being read.
     private var isLinkLost = false
-    /// The plans that the initializer was given; nil once the channel has begun.
+    /// The plans that were passed to the initializer; nil if none were, and once the channel has begun.
     private var givenPlans: OfferPlans?
     /// Ends the channel when its part of the memory budget is revoked.
     private var onBudgetRevoked: @Sendable () -> Void = {}
@@ -212,7 +213,8 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Records that the link has ended; `error` is the cause, or `nil` if the peer closed the link.
-    /// With `canSend`, perhaps only the peer's direction has ended (relevant in direct mode only).
+    /// If `canSend` is true, perhaps only the peer's direction has ended, and this side can still
+    /// send. Only direct mode uses `canSend`.
     mutating func linkEnded(_ error: ChannelError?, canSend: Bool = false, now: UInt64) {
         perform { stage throws(ChannelError) in try stage.linkEnded(error, canSend: canSend) }
         if !isOver { session?.didProgress(now: now) }
@@ -253,8 +255,8 @@ struct ChannelMachine: ~Copyable {
         isReady ? nil : (stage as? UnauthenticatedStage)?.takeTrustQuestion()
     }
 
-    /// Applies the trust decision: why the peer is refused, or nil if it is admitted. An error with
-    /// the code `limitExceeded` means that nobody could be asked. A late decision changes nothing.
+    /// Applies the trust decision: `refusal` says why the peer is refused; nil admits the peer. The
+    /// code `limitExceeded` means that nobody could be asked. A late decision changes nothing.
     mutating func didDecide(_ refusal: ChannelError?, now: UInt64) {
         guard let stage = stage as? UnauthenticatedStage else { return }
         do throws(ChannelError) {
@@ -375,13 +377,14 @@ struct ChannelMachine: ~Copyable {
         }
     }
 
-    /// Ends the channel: with an error only if the peer has ended without having sent everything.
+    /// Ends the channel: as failed if the reason of the peer's end has an ``EndReason/error``, and
+    /// otherwise as complete.
     private mutating func complete() {
         finish(session?.peerEndReason?.error.map { .failed($0) } ?? .complete)
     }
 
-    /// Ends the channel with `error`, or with a more exact error of the stage, such as this side's
-    /// earlier refusal of the peer, or that the peer is this device itself.
+    /// Ends the channel with `error`, or with the stage's more exact error: for example this side's
+    /// earlier refusal of the peer, or the error that the peer is this device itself.
     mutating func fail(_ error: ChannelError) {
         finish(.failed(stage?.finalError(for: error) ?? error))
     }

@@ -4,8 +4,8 @@ internal import BLESecChannelCore
 final class ChannelParameters: Sendable {
     let role: ChannelRole
     let configuration: ChannelConfiguration
-    /// The features that this side offers. This property and the next two are computed once from the
-    /// configuration.
+    /// The features that this side offers. This property, ``requiredFeatures`` and ``ownKeys`` are
+    /// computed once from the configuration.
     let features: ChannelFeatures
     let requiredFeatures: ChannelFeatures
     let ownKeys: [UInt8]
@@ -65,7 +65,7 @@ class ChannelStage {
     final var configuration: ChannelConfiguration { parameters.configuration }
     /// The phase for error messages.
     var phase: ChannelPhase { .negotiating }
-    /// Whether the driver should read from the link.
+    /// Whether the driver should read from the link now.
     var wantsBytes: Bool { true }
     /// How many bytes the driver may read before the next call of ``step(now:)``.
     var readAllowance: Int { .max }
@@ -118,7 +118,8 @@ enum TrustQuestion: Sendable {
     case lookUp(@Sendable () -> TrustPolicy.Verdict)
 }
 
-/// A stage before the peer is admitted; it is limited in time and in bytes.
+/// A stage before the peer is admitted. The stage's time, and the bytes that the peer may send, are
+/// limited.
 class UnauthenticatedStage: ChannelStage {
     /// When the stage began; for a channel's first stage, when the channel took over the link.
     final let beginTime: UInt64
@@ -149,8 +150,8 @@ class UnauthenticatedStage: ChannelStage {
 
     /// Returns what has to be asked about the peer, once; nil if there is nothing to ask.
     func takeTrustQuestion() -> TrustQuestion? { nil }
-    /// Applies the answer to the question: why the peer is refused, or nil. A late answer changes
-    /// nothing.
+    /// Applies the answer to the question: `refusal` says why the peer is refused; nil admits the
+    /// peer. A late answer changes nothing.
     func didDecide(_ refusal: ChannelError?, now: UInt64) throws(ChannelError) {}
 
     /// Refuses a peer that has proven this side's own key.
@@ -184,13 +185,15 @@ class UnauthenticatedStage: ChannelStage {
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
-        // If the peer has answered, only a copy of the dial has reached this device's acceptor.
+        // A peer that has answered is another device, even if a copy of the dial's first message has
+        // reached an acceptor of this device.
         if !hasPeerMessage, dialToken?.wasClosed == true { throw .talksToItself }
         throw error ?? ChannelError(.truncated, "the peer closed the link during the handshake")
     }
 }
 
-/// This side refuses the peer: it sends what is queued, and waits for the peer to close the link.
+/// The stage in which this side has refused the peer: this side sends the bytes that are queued, and
+/// waits for the peer to close the link.
 final class Refusing: UnauthenticatedStage {
     private let error: ChannelError
     /// When the refusal began, or when the link last took bytes.

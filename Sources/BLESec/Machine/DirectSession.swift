@@ -4,8 +4,9 @@ internal import BLESecNoise
 /// A session in direct mode: each record that is not empty is a message.
 ///
 /// An empty record is the last that its sender sends: the sender's end. Over TLS, the peer's empty
-/// record has to arrive before the link ends. Over Noise, the link may end without an empty record;
-/// and a side's first record may be empty because it only proves a key, which is no end.
+/// record has to arrive before the link ends. Over Noise, the link may end without an empty record.
+/// Also over Noise, a side's first record may be empty because it only proves a key; such a record
+/// is no end.
 ///
 /// If the link cannot be half-closed, a dialer that has sent its empty record closes the link when
 /// the peer's empty record has arrived. Over Noise that record may never come. So the dialer
@@ -13,7 +14,7 @@ internal import BLESecNoise
 /// and no record is incomplete.
 final class DirectSession: Session {
     private var takenCount: UInt64 = 0
-    /// When this side's end was sealed; nil before that.
+    /// When this side's end was sealed; nil while it is not sealed.
     private var endTime: UInt64?
     private var peerHasEnded = false
 
@@ -82,8 +83,8 @@ final class DirectSession: Session {
 
     // MARK: - The end
 
-    /// When this side may close a link without half-close although the peer has not ended. Nil over
-    /// TLS, for an acceptor, and before this side's end.
+    /// From when this side may close a link that cannot be half-closed, although the peer has not
+    /// ended. Nil over TLS, for an acceptor, and before this side's end.
     ///
     /// Also nil while this side does not read, since the peer may then have sent more; and while
     /// bytes of an incomplete record wait, since closing the link would discard them.
@@ -100,7 +101,8 @@ final class DirectSession: Session {
         return min(next, quietTime)
     }
 
-    /// Fails, because an end in direct mode has no reason: it would say that everything was sent.
+    /// Fails and sends no end. In direct mode an end has no reason, so an end would tell the peer that
+    /// everything was sent.
     override func expire(now: UInt64) throws(ChannelError) {
         throw .late("the session has reached its maximum age of", configuration.timeouts.session)
     }
@@ -111,9 +113,9 @@ final class DirectSession: Session {
         return step
     }
 
-    /// Starts the close deadline when nothing is left to wait for except the link's own queue. The
-    /// driver asks the link again and again whether that queue is empty, and must not do so for
-    /// ever.
+    /// Starts the close deadline when both sides have ended, and the link has taken everything. From
+    /// then on, the driver only waits until the link's own queue is empty. The deadline limits this
+    /// wait.
     override func didProgress(now: UInt64) {
         if hasSealedEnd, peerHasEnded, records.outbound.isEmpty { beginClosing(now: now) }
     }
@@ -156,8 +158,9 @@ final class DirectSession: Session {
     }
 }
 
-/// The handshake is over in direct mode, and the peer still has to prove its key with a transport
-/// message. Until then, no application data is sent, and the peer's identity is not reported.
+/// The stage in direct mode in which the handshake is over, and the peer still has to prove its key
+/// with its first transport message. Until then, no application data is sent, and the peer's
+/// identity is not reported.
 final class DirectProof: UnauthenticatedStage {
     private let agreement: Agreement
 
@@ -169,7 +172,7 @@ final class DirectProof: UnauthenticatedStage {
     override var phase: ChannelPhase { .proving }
     override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
 
-    /// The proof may have the maximum length of a transport message.
+    /// The proof may be as long as the longest transport message; its u16 length takes 2 more bytes.
     override var unauthenticatedLimit: Int {
         super.unauthenticatedLimit.addingSaturating(2 + HandshakeState.maximumMessageLength)
     }

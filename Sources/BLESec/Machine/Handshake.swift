@@ -1,6 +1,6 @@
 internal import BLESecChannelCore
 
-/// The engine's handshake, and the decision whether to trust the peer.
+/// The stage of the engine's handshake, and of the decision whether to trust the peer.
 final class Handshake: UnauthenticatedStage {
     private let protocolName: String
     /// What both sides have negotiated; nil in direct mode.
@@ -10,6 +10,7 @@ final class Handshake: UnauthenticatedStage {
     private var runningSince: UInt64
     /// Since when a trust decision has been pending; nil if none is.
     private var awaitingTrustSince: UInt64?
+    /// The question about the peer that ``takeTrustQuestion()`` has not returned yet.
     private(set) var question: TrustQuestion?
     /// Whether the application decides, and not a trust store.
     private var asksApplication = false
@@ -144,10 +145,10 @@ final class Handshake: UnauthenticatedStage {
         _ identity: PeerIdentity, now: UInt64
     ) throws(ChannelError) -> ChannelStage {
         if let refusal {
-            let filling = [UInt8](repeating: 0, count: Record.readyLength - 1)
-            // With `limitExceeded`, nobody was asked about the peer, which may be the right one.
+            let zeros = [UInt8](repeating: 0, count: Record.readyLength - 1)
+            // With `limitExceeded`, nobody was asked about the peer, and a later attempt may succeed.
             let code: RejectCode = refusal.code == .limitExceeded ? .busy : .refused
-            try records.seal(.reject, [code.rawValue] + filling)
+            try records.seal(.reject, [code.rawValue] + zeros)
             return Refusing(after: self, refusal, now: now)
         }
         try refuseOwnKey(ClaimedIdentity(identity))
@@ -169,7 +170,8 @@ final class Handshake: UnauthenticatedStage {
 
     private func evaluateTrust(_ identity: ClaimedIdentity, now: UInt64) throws(ChannelError) {
         claimedIdentity = identity
-        // The policy of a TLS dialer decides before the acceptor's signature is checked.
+        // A TLS dialer asks its policy before the acceptor's signature is checked, so a TLS dialer
+        // refuses a peer with its own key only in `nextStage`.
         if records.engine.framesHandshake || parameters.role == .acceptor {
             try refuseOwnKey(identity)
         }
@@ -193,7 +195,7 @@ final class Handshake: UnauthenticatedStage {
     }
 
     /// Refuses the peer. The engine decides how the peer learns of this: from the last handshake
-    /// bytes, from a `reject` record, or not at all, if telling it would reveal this side's
+    /// bytes, from a `reject` record, or not at all, if telling the peer would reveal this side's
     /// identity. In direct mode, which has no `reject` record, the peer learns of a refusal only
     /// from handshake bytes.
     private func refuse(_ reason: ChannelError) throws(ChannelError) {

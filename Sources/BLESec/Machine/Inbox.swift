@@ -6,19 +6,20 @@ struct Inbox: ~Copyable {
     private var partial: [UInt8] = []
     /// The length in bytes of the last message of several pieces. The next such message is likely
     /// to have the same length, so ``partial`` gets this much room at its first piece.
-    private var lastLength = 0
+    private var lastReassembledLength = 0
     /// The most room in bytes that a message gets before its pieces have arrived. The memory budget
     /// does not count this room.
     private static let largestReserve = 64 << 10
-    /// This channel's part of the memory budget, for the incomplete message; set before a
-    /// piece of an incomplete message is appended.
+    /// This channel's part of the memory budget, for the incomplete message. Set it before the first
+    /// piece of a message of several pieces is appended.
     var part: ReassemblyBudget.Part?
     private let maximumMessageLength: Int
     /// The bytes of whole messages, plus ``overhead`` for each message.
     private(set) var byteCount = 0
 
-    /// The bytes that each message counts in addition to its own: an array's header, rounding to
-    /// the allocator's sizes, and the entry in a list. So even empty messages are limited.
+    /// How many bytes a message counts in addition to its length: for an array's header, rounding to
+    /// the allocator's sizes, and the entry in a list. So the number of empty messages is limited,
+    /// too.
     static let overhead = 64
     init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
     /// Whether no whole message waits.
@@ -36,23 +37,25 @@ struct Inbox: ~Copyable {
                 "the peer's message is longer than the \(maximumMessageLength) bytes allowed")
         }
         if isLast, partial.isEmpty {
-            // A message in one piece is never incomplete, so the budget is not charged.
-            return keep(piece.array)
+            // A message in one piece is always whole, and the budget counts only incomplete messages.
+            return appendWhole(piece.array)
         }
         guard part?.take(piece.count, maximumMessageLength: maximumMessageLength) == true else {
             throw .tooMuchUnderWay
         }
-        if partial.isEmpty { partial.reserveCapacity(min(lastLength, Self.largestReserve)) }
+        if partial.isEmpty {
+            partial.reserveCapacity(min(lastReassembledLength, Self.largestReserve))
+        }
         partial.append(piece, in: 0..<piece.count)
         guard isLast else { return }
-        lastLength = partial.count
+        lastReassembledLength = partial.count
         // A short message is copied, so that it does not keep the room reserved for a long one.
         let hasMuchRoom = partial.capacity > 2 * partial.count + Self.overhead
-        keep(hasMuchRoom ? partial.span.array : partial)
+        appendWhole(hasMuchRoom ? partial.span.array : partial)
         removePartial()
     }
 
-    private mutating func keep(_ message: consuming [UInt8]) {
+    private mutating func appendWhole(_ message: consuming [UInt8]) {
         byteCount += message.count + Self.overhead
         whole.append(message)
     }

@@ -1,6 +1,7 @@
 internal import BLESecChannelCore
 
-/// The times of the last signs that a channel's peer is alive, in nanoseconds of a monotonic clock.
+/// When bytes last arrived, and when the link last took bytes, in nanoseconds of a monotonic clock.
+/// From these times a session sees whether its peer is alive, and when to send padding.
 struct LinkActivity {
     /// When bytes last arrived on the link.
     private(set) var lastArrival: UInt64

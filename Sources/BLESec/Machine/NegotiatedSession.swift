@@ -20,7 +20,7 @@ protocol DeliveryPort: AnyObject {
     func receive(_ record: DeliveryRecord) throws(DeliveryError) -> ReceivedRecord
     /// Called after the last of the records that have arrived together, if any of them had an
     /// effect; `effect` is the greatest of their effects. If the channel ends before the last
-    /// record, this call may be missing.
+    /// record is processed, this call may be missing.
     func didReceiveAll(_ effect: ReceivedRecord.Effect)
 }
 
@@ -28,7 +28,7 @@ protocol DeliveryPort: AnyObject {
 struct PortOutlook {
     /// Whether streams are open.
     var hasStreams = false
-    /// Whether the port may have another record already, before it gets anything new to send.
+    /// Whether the port may have another record now, without getting anything new to send.
     var mayHaveMore = false
 }
 
@@ -42,7 +42,7 @@ struct ReceivedRecord {
     var effect = Effect.none
     /// The new value of ``DeliveryPort/wantsRecords``.
     var wantsRecords = true
-    /// Whether the port may have a record to send because of this one.
+    /// Whether the port may have a record to send because of the received record.
     var mayHaveAnswer = false
 
     /// What has changed for the program.
@@ -80,15 +80,18 @@ final class NegotiatedSession: Session {
         @safe @exclusivity(unchecked)
     #endif
     private(set) var acknowledgements: AcknowledgementState
+    /// The reason of the peer's end; nil before that end.
     private var peerEnd: EndReason?
     /// The payload of the peer's ping that this side must answer.
     private var owedPong: [UInt8]?
+    /// Whether a ping of this side waits to be sealed.
     private var owesPing = false
-    /// Whether padding waits to be sealed; a side that does not read sends it in place of a ping.
+    /// Whether padding waits to be sealed. A side that does not read sends padding in place of a ping.
     private var owesPadding = false
     /// The payload of this side's ping that the peer has not answered.
     private(set) var outstandingPing: UInt64?
-    private var lastPadding: UInt64 = 0
+    /// When this side last decided to send padding.
+    private var lastPaddingTime: UInt64 = 0
     /// When the latest piece of a still incomplete message arrived, or when this side read again
     /// after a pause, if that was later.
     private var lastPieceTime: UInt64?
@@ -263,8 +266,8 @@ final class NegotiatedSession: Session {
         return min(longest, max(Record.leastBulkPayload, parameters.maximumSDU - overhead))
     }
 
-    /// Whether a confirmation is sent now. It may be delayed like an `ack`, so that it covers
-    /// several messages.
+    /// Whether a confirmation is sent now. A confirmation may be delayed like an `ack`, so that one
+    /// confirmation covers several messages.
     private func confirms(_ owed: UInt64, now: UInt64) -> Bool {
         guard owed > 0 else {
             confirmationOwedSince = nil
@@ -392,7 +395,7 @@ final class NegotiatedSession: Session {
         }
     }
 
-    /// Throws if the peer may not send a message on this channel, or not any more.
+    /// Throws if the channel carries no messages, or if the peer has sent its end.
     private func refuseMessages() throws(ChannelError) {
         guard !carriesDelivery else { throw .violation("a message beside the records of delivery") }
         try refuseAfterEnd()
@@ -420,10 +423,11 @@ final class NegotiatedSession: Session {
     // MARK: - Time
 
     private var idleDeadline: UInt64 { activity.lastActivity.after(idleTimeout) }
+    /// Whether no ping of this side waits to be sealed or to be answered.
     private var mayPing: Bool { !owesPing && outstandingPing == nil }
     private var pingTime: UInt64 { activity.lastArrival.after(idleTimeout / 2) }
     private var paddingTime: UInt64 {
-        max(activity.lastSend, lastPadding).after(idleTimeout / 2)
+        max(activity.lastSend, lastPaddingTime).after(idleTimeout / 2)
     }
 
     override func nextTimeout(now: UInt64) -> UInt64 {
@@ -447,7 +451,7 @@ final class NegotiatedSession: Session {
             // is alive.
             if !owesPadding, now >= paddingTime {
                 owesPadding = true
-                lastPadding = now
+                lastPaddingTime = now
             }
             return .wait
         }
@@ -471,7 +475,8 @@ final class NegotiatedSession: Session {
     }
 
     /// Reports to the port what has arrived. Once each side has acknowledged the other's `end`,
-    /// starts the close deadline: until then the acceptor waits for the dialer to close the link.
+    /// starts the close deadline. The acceptor waits until this deadline for the dialer to close the
+    /// link.
     override func didProgress(now: UInt64) {
         if effect != .none { port?.didReceiveAll(exchange(&effect, with: .none)) }
         guard isComplete else { return }

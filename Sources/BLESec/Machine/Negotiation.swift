@@ -27,7 +27,7 @@ final class Negotiation: UnauthenticatedStage {
         super.init(parameters)
     }
 
-    /// The dialer's side: sends the hello, followed by the first message of the first offer.
+    /// The dialer's side: sends the hello, followed by the first handshake message of offer 0.
     init(dialer parameters: ChannelParameters, _ plans: OfferPlans) throws(ChannelError) {
         self.plans = plans
         let configuration = parameters.configuration
@@ -71,7 +71,7 @@ final class Negotiation: UnauthenticatedStage {
 
     /// Answers `busy`, so that the dialer tries again later.
     func turnAway(_ error: ChannelError, now: UInt64) throws(ChannelError) -> Refusing {
-        try answer(Answer(.busy))
+        try send(Answer(.busy))
         return Refusing(after: self, error, now: now)
     }
 
@@ -96,11 +96,11 @@ final class Negotiation: UnauthenticatedStage {
             beginningWith: early, by: parameters.ownKeys)
         if let error = featureError {
             // The feature bits in the answer tell the dialer which features this side requires.
-            try answer(Answer(.refused, extensions: parameters.requiredFeatures.extensions))
+            try send(Answer(.refused, extensions: parameters.requiredFeatures.extensions))
             return .next(Refusing(after: self, error, now: now))
         }
         guard let index = offers.firstIndex(where: configuration.offers.contains) else {
-            try answer(Answer(.refused))
+            try send(Answer(.refused))
             let error = ChannelError(
                 .noCommonProtocol,
                 "the peer offers \(offers.joined(separator: ", ")), and none of that is "
@@ -130,7 +130,7 @@ final class Negotiation: UnauthenticatedStage {
         return offers[index]
     }
 
-    /// Accepts the first offer; returns false if the early message fails to authenticate.
+    /// Accepts offer 0. If the early message fails to authenticate, sends no answer, and returns false.
     private func acceptFirst(_ offer: String, _ early: [UInt8]) throws(ChannelError) -> Bool {
         records.replaceEngine(
             try plans.makeEngine(offer, prologue: transcript.prologue(for: .accept)))
@@ -167,10 +167,10 @@ final class Negotiation: UnauthenticatedStage {
 
     /// Sends an answer that accepts an offer, with the features that apply from now on.
     private func sendAcceptance(_ status: Answer.Status, index: Int = 0) throws(ChannelError) {
-        try answer(Answer(status, index: index, extensions: features.extensions))
+        try send(Answer(status, index: index, extensions: features.extensions))
     }
 
-    private func answer(_ answer: Answer) throws(ChannelError) {
+    private func send(_ answer: Answer) throws(ChannelError) {
         transcript.answer = answer.encoded
         try records.outbound.append(answer.encoded)
     }
@@ -214,7 +214,8 @@ final class Negotiation: UnauthenticatedStage {
         }
     }
 
-    /// Why the peer's features do not suffice for this side; nil if they do.
+    /// The error for a peer that lacks a feature which this side requires; nil if the peer has them
+    /// all.
     private var featureError: ChannelError? {
         let lacking = parameters.requiredFeatures.subtracting(features)
         if lacking.contains(.pairing) { return .lacksPairing }

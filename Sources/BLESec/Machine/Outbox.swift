@@ -2,7 +2,7 @@
 struct Outbox {
     private var messages = MessageQueue()
     /// How many bytes of the first message are already sealed.
-    private var sealedCount = 0
+    private var sealedBytes = 0
     /// The bytes that are not sealed yet, plus ``Inbox/overhead`` for each message.
     private(set) var byteCount = 0
 
@@ -19,14 +19,14 @@ struct Outbox {
         atMost limit: Int, _ body: (Span<UInt8>, _ isLast: Bool) throws(Failure) -> Void
     ) throws(Failure) -> Bool {
         guard let bytes = messages.first else { preconditionFailure("no message waits") }
-        let end = min(sealedCount + limit, bytes.count)
+        let end = min(sealedBytes + limit, bytes.count)
         let isLast = end == bytes.count
-        try body(bytes.span.extracting(sealedCount..<end), isLast)
-        byteCount -= end - sealedCount
-        sealedCount = end
+        try body(bytes.span.extracting(sealedBytes..<end), isLast)
+        byteCount -= end - sealedBytes
+        sealedBytes = end
         if isLast {
             byteCount -= Inbox.overhead
-            sealedCount = 0
+            sealedBytes = 0
             _ = messages.popFirst()
         }
         return isLast

@@ -1,16 +1,17 @@
 internal import BLESecChannelCore
 
-/// Both sides have proven their keys, and pair before either admits the other
-/// (`docs/wire-format.md`, "Pairing").
+/// The stage in which both sides, which have proven their keys, pair. Neither side admits the other
+/// before the pairing is complete (`docs/wire-format.md`, "Pairing").
 final class PairingStage: UnauthenticatedStage {
     private let agreement: Agreement
     private let exchange: PairingExchange
     /// Since when the exchange has waited for the peer, the store or a person.
     private var waitsSince: UInt64
+    /// Whether ``takeTrustQuestion()`` has returned the exchange's present question.
     private var hasAsked = false
     /// Why this side refuses the peer; nil if it does not.
     private var refusal: ChannelError?
-    /// Whether it is certain that the peer has not stored this side's key, and will not.
+    /// Whether it is certain that the peer has not stored this side's key, and will not store it.
     private var hasCertainlyFailed = false
 
     init(
@@ -41,8 +42,8 @@ final class PairingStage: UnauthenticatedStage {
 
     override func step(now: UInt64) throws(ChannelError) -> Step {
         if let refusal {
-            let filling = [UInt8](repeating: 0, count: Record.readyLength - 1)
-            try records.seal(.reject, [RejectCode.refused.rawValue] + filling)
+            let zeros = [UInt8](repeating: 0, count: Record.readyLength - 1)
+            try records.seal(.reject, [RejectCode.refused.rawValue] + zeros)
             return .next(Refusing(after: self, refusal, now: now))
         }
         if exchange.isComplete {
@@ -140,7 +141,7 @@ final class PairingStage: UnauthenticatedStage {
     }
 
     /// Whether `error`, which the exchange or an authentic record of the peer has caused, shows that
-    /// the peer has not stored this side's key, and will not.
+    /// the peer has not stored this side's key, and will not store it.
     ///
     /// Usually the acceptor stores the dialer's key only after the dialer's `done`. So a dialer knows
     /// that this pairing has failed if either side refuses, or the acceptor breaks the protocol,
@@ -174,6 +175,6 @@ final class PairingStage: UnauthenticatedStage {
     }
 
     /// Whether this side has made its last confirmation, so that the peer may have stored this
-    /// side's key. If so, a listener does not end this channel to make room for another one.
+    /// side's key. If so, a listener does not end this channel to make room for another channel.
     var hasConfirmed: Bool { exchange.hasConfirmed }
 }

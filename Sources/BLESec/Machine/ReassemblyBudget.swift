@@ -1,13 +1,14 @@
 internal import BLESecChannelCore
 internal import BLESecLocking
 
-/// A memory limit for all incomplete messages of a process, with a share for each peer.
+/// A memory limit for all incomplete messages of a process, and a smaller limit for those of each peer.
 ///
-/// When the memory does not suffice, the peer that holds most loses its largest incomplete message,
-/// and the channel of this message ends. If no peer holds more than the peer that needs memory, the
-/// channel that needs the memory ends. So one peer cannot keep others from sending.
+/// When the memory does not suffice, the peer whose incomplete messages take most memory loses the
+/// largest of them, and the channel of this message ends. If no peer's messages take more than those
+/// of the peer that needs memory, the channel that needs the memory ends. So one peer cannot keep
+/// others from sending.
 final class ReassemblyBudget: Sendable {
-    /// 256 MiB, room for 16 messages of the default maximum length; a peer's share is 64 MiB.
+    /// 256 MiB, room for 16 messages of the default maximum length; at most 64 MiB for one peer.
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
 
     /// The bytes that one channel's ``Part`` has taken.
@@ -65,8 +66,8 @@ final class ReassemblyBudget: Sendable {
             holdings[token].flatMap { shares[$0.share]?.bytes } ?? 0
         }
 
-        /// Removes a holding with its bytes, and returns it. Also removes its share if this was the
-        /// share's last holding.
+        /// Removes a holding with its bytes, and returns the holding. Also removes the holding's share
+        /// if the share has no other holding.
         @discardableResult
         mutating func remove(_ token: UInt64) -> Holding? {
             add(-(holdings[token]?.bytes ?? 0), to: token)

@@ -56,7 +56,9 @@ final class RecordLayer {
             + message
     }
 
-    /// Takes a message with a u16 length prefix, or returns `nil` while the message is incomplete.
+    /// Removes a message with a u16 length prefix from ``inbound`` and returns the message, or returns
+    /// `nil` while the message is incomplete. Throws `protocolViolation` if the length is 0 or greater
+    /// than `bound`.
     func takeFramed(atMost bound: Int) throws(ChannelError) -> [UInt8]? {
         let message = try inbound.withBytes { bytes throws(ChannelError) -> [UInt8]? in
             guard bytes.count >= 2 else { return nil }
@@ -76,11 +78,11 @@ final class RecordLayer {
 
     /// Passes all inbound bytes to an engine that reads a stream; returns whether it consumed any.
     func receiveHandshake() throws(ChannelError) -> Bool {
-        let used = try inbound.withBytes { bytes throws(ChannelError) in
+        let consumed = try inbound.withBytes { bytes throws(ChannelError) in
             try engine.receiveHandshake(bytes.span)
         }
-        inbound.consume(used)
-        return used > 0
+        inbound.consume(consumed)
+        return consumed > 0
     }
 
     // MARK: - Records

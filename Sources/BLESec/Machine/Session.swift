@@ -11,7 +11,8 @@ enum LinkShutdown: Sendable {
     case closeWhenDrained
 }
 
-/// Both sides are proven, and messages flow; see ``NegotiatedSession`` and ``DirectSession``.
+/// The stage in which both sides are proven, and send and receive messages; see
+/// ``NegotiatedSession`` and ``DirectSession``.
 ///
 /// The object outlives the channel's end: messages that have arrived can still be received.
 class Session: ChannelStage {
@@ -59,6 +60,7 @@ class Session: ChannelStage {
     private var recordStart: UInt64?
     /// When the session reaches its maximum age.
     private let expiry: UInt64
+    /// ``ChannelTimeouts/record`` in nanoseconds.
     private let recordTimeout: UInt64
     private let limits: ChannelLimits
     /// The maximum payload of a bulk record: smaller if the link's SDUs are small, so that other
@@ -84,9 +86,11 @@ class Session: ChannelStage {
 
     // MARK: - What the two modes do differently
 
+    /// Whether this side's end is sealed.
     var hasSealedEnd: Bool { false }
     /// Whether the peer has sent its end, so that no more messages arrive.
     var hasPeerEnded: Bool { false }
+    /// The reason of the peer's end; nil before that end, and in direct mode.
     var peerEndReason: EndReason? { nil }
     /// How many of the peer's messages the program has taken.
     var taken: UInt64 { 0 }
@@ -94,7 +98,7 @@ class Session: ChannelStage {
     var acknowledged: UInt64 { 0 }
     /// Whether the peer has acknowledged everything, including this side's end.
     var isSendingComplete: Bool { false }
-    /// Whether the peer has sent a message on this channel, or acknowledged one.
+    /// Whether the peer has sent a message on this channel, or has acknowledged a message.
     var hasCarriedMessage: Bool { false }
     /// Since when this side has had an acknowledgement to send; `nil` if it has none.
     var ackPendingSince: UInt64? { nil }
@@ -122,7 +126,7 @@ class Session: ChannelStage {
 
     // MARK: - Sending
 
-    /// Whether the next record needs a new key, by the limits for one key.
+    /// Whether the sending key has to be changed before the next record, by the limits for one key.
     final var needsRekey: Bool {
         records.sending.records >= Record.leastRekeyInterval
             && (records.sending.records >= limits.rekeyAfterRecords
@@ -179,8 +183,8 @@ class Session: ChannelStage {
     final override var wantsBytes: Bool { takesRecords && inbox.byteCount < readAhead }
 
     private var readAhead: Int {
-        // A lost link gets the extra room twice, because an earlier wait for an acknowledgement may
-        // have filled the first extra room.
+        // A lost link gets the extra room twice: the messages that arrived during an earlier wait for
+        // an acknowledgement may already fill the first extra room.
         let extraRooms = isLinkLost ? 2 : awaitsAcknowledgement ? 1 : 0
         return limits.readAhead.addingSaturating(extraRooms * ChannelLimits.extraReadAhead)
     }
@@ -257,8 +261,8 @@ class Session: ChannelStage {
 
     final var isClosing: Bool { closing != nil }
 
-    /// The time at which closing has taken too long. Progress after ``expiry`` does not postpone
-    /// it.
+    /// The time at which closing has taken too long. Progress after ``expiry`` does not postpone this
+    /// time.
     private var closeDeadline: UInt64 {
         guard let closing else { return .max }
         return min(closing.lastProgress, max(expiry, closing.began)).after(closeTimeout)

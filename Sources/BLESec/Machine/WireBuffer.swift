@@ -6,6 +6,7 @@ internal import BLESecLocking
 /// An idle channel owns no storage; an active channel borrows storage, usually without allocating.
 @safe struct WireBuffer: ~Copyable {
     private let pool: WireBufferPool
+    /// The waiting bytes are those from ``head`` up to, but not including, ``tail``.
     private var storage: UnsafeMutableBufferPointer<UInt8>?
     private var head = 0
     private var tail = 0
@@ -20,8 +21,8 @@ internal import BLESecLocking
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 
-    /// Lets `body` append at most `limit` bytes. Throws `full` if fewer than `room` bytes are free;
-    /// then nothing has changed.
+    /// Lets `body` append at most `limit` bytes. If fewer than `room` bytes are free, throws `full`
+    /// without calling `body`.
     mutating func append<Result, Failure: Error>(
         room: Int, atMost limit: Int = .max, orThrow full: @autoclosure () -> Failure,
         _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
@@ -67,8 +68,8 @@ internal import BLESecLocking
         _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         guard let storage = unsafe storage else {
-            var none = MutableSpan<UInt8>()
-            return try body(&none)
+            var noBytes = MutableSpan<UInt8>()
+            return try body(&noBytes)
         }
         var span = unsafe MutableSpan(_unsafeElements: .init(rebasing: storage[head..<tail]))
         return try body(&span)

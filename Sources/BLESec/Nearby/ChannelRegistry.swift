@@ -22,6 +22,8 @@ struct ChannelRegistry {
             history = await ChannelHistory(of: channel)
         }
 
+        /// Whether one of two channels has to end: this entry's, which is in the registry, or
+        /// `other`'s, which is new.
         fileprivate func competes(with other: Entry) -> Bool {
             !isSuperseded && peer.fingerprint != nil && peer == other.peer
                 && !channel.assumeIsolated { $0.isOver }
@@ -53,6 +55,7 @@ struct ChannelRegistry {
         entries.values.map(\.channel).filter { $0.assumeIsolated { $0.isClosing && !$0.isOver } }
     }
 
+    /// Whether a channel in the registry uses the link to an address.
     func uses(_ address: DeviceAddress) -> Bool {
         entries.values.contains { $0.address == address }
     }

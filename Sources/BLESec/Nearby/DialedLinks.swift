@@ -4,9 +4,9 @@ internal import BLESecDiscovery
 /// side's dials.
 ///
 /// bluetoothd takes 2 seconds to end a link, and ends every channel over it. So a link is ended
-/// only when nothing uses it. After a failed dial, this side waits before it ends the link, so that
-/// the peer can still use it: if both sides dial at the same time, this side's dial can fail a
-/// moment before the peer's channel arrives over the same link.
+/// only when nothing uses the link. After a failed dial, this side waits before it ends the link, so
+/// that the peer can still use the link. If both sides dial at the same time, this side's dial can
+/// fail a moment before the peer's channel arrives over the same link.
 struct DialedLinks {
     /// Whether peers can open channels to this side.
     let accepts: Bool

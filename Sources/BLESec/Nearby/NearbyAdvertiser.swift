@@ -6,12 +6,12 @@ internal import BLESecLinks
 /// Publishes an advertisement, and a GATT service with the PSM and a byte stream; renews the tag
 /// and the PSM.
 actor NearbyAdvertiser {
-    /// How long to wait after a failed request to bluetoothd, or a failed renewal of the PSM,
-    /// before it is repeated.
+    /// How long after a failed request to bluetoothd, or a failed renewal of the PSM, the request or
+    /// the renewal is repeated.
     private static let retryDelay = Duration.seconds(5)
     /// The shortest time after which a PSM and a tag are renewed because of their age. Each renewal
     /// opens another PSM, so renewals must not follow each other too fast.
-    private static let leastRenewal = Duration.seconds(1)
+    private static let leastRenewalInterval = Duration.seconds(1)
 
     private nonisolated let loop: EventLoop
     private let setup: NearbySetup
@@ -22,17 +22,17 @@ actor NearbyAdvertiser {
     /// The random tag in the advertisement, by which peers tell advertisements apart.
     private var tag: AdvertisementTag?
     /// When the tag and the PSM must be renewed.
-    private var renewal: MonotonicTime?
+    private var renewalTime: MonotonicTime?
     private var throttle = AdvertisingThrottle()
-    /// The end of the last suspension, in the past or the future. The tag and the PSM were renewed
-    /// when that suspension began.
+    /// The end of the last suspension of the advertising, in the past or the future. The tag and the
+    /// PSM were renewed when that suspension began.
     private var lastResumption: MonotonicTime?
     private(set) var state = AdvertisingState.on
 
     /// The GATT service, as published.
     private var application: Registration?
     private var advertisement: Registration?
-    /// Two tasks that wake ``task`` when bluetoothd refuses to repeat ``application`` or
+    /// Two tasks that wake ``updateTask`` when bluetoothd refuses to repeat ``application`` or
     /// ``advertisement``, or grants it again.
     private var applicationWatch: Task<Void, Never>?
     private var advertisementWatch: Task<Void, Never>?
@@ -42,8 +42,8 @@ actor NearbyAdvertiser {
     private var streams: GATTStreamServer?
 
     /// Keeps the advertisement up to date.
-    private var task: Task<Void, Never>?
-    /// The task's sleep; cancelled when there is something to do.
+    private var updateTask: Task<Void, Never>?
+    /// The sleep of ``updateTask``; cancelled when there is something to do.
     private var sleepTask: Task<Void, Never>?
     /// Whether ``updateSoon()`` was called since the last ``update()`` began.
     private var mustUpdate = false
@@ -61,7 +61,7 @@ actor NearbyAdvertiser {
     }
 
     isolated deinit {
-        task?.cancel()
+        updateTask?.cancel()
         sleepTask?.cancel()
         applicationWatch?.cancel()
         advertisementWatch?.cancel()
@@ -70,7 +70,7 @@ actor NearbyAdvertiser {
     /// Publishes for the first time, and keeps the advertisement up to date from then on.
     func start() async throws(DiscoveryError) {
         try await publish(advertises: true)
-        task = Task(executorPreference: loop) { [weak self] in
+        updateTask = Task(executorPreference: loop) { [weak self] in
             while let sleepTask = await self?.update() { await sleepTask.value }
         }
     }
@@ -82,11 +82,11 @@ actor NearbyAdvertiser {
 
     /// The adapter is on again: renews the PSM at once if another device is the adapter now.
     func adapterReturned() {
-        if listener.assumeIsolated({ $0.isOnFormerAdapter }) { renewal = loop.now }
+        if listener.assumeIsolated({ $0.isOnFormerAdapter }) { renewalTime = loop.now }
         updateSoon()
     }
 
-    /// Wakes the task, because what to advertise may have changed.
+    /// Wakes ``updateTask``, because what to advertise may have changed.
     func updateSoon() {
         mustUpdate = true
         sleepTask?.cancel()
@@ -94,13 +94,13 @@ actor NearbyAdvertiser {
 
     func close() {
         isClosed = true
-        task?.cancel()
+        updateTask?.cancel()
         sleepTask?.cancel()
         applicationWatch?.cancel()
         advertisementWatch?.cancel()
     }
 
-    /// Withdraws what is published; does not wait for bluetoothd to do so.
+    /// Makes bluetoothd withdraw what is published; does not wait until it is withdrawn.
     ///
     /// If this side offers GATT streams and `hasOpenChannels` is true, the GATT service stays
     /// published until the connection to bluetoothd ends, because open streams need it.
@@ -125,8 +125,8 @@ actor NearbyAdvertiser {
         let suspensionEnd = throttle.resumptionTime(asOf: loop.now)
         let suspensionBegins = suspensionEnd != nil && suspensionEnd != lastResumption
         var renewalError: ChannelError?
-        if suspensionBegins || loop.now >= renewal ?? .distantFuture {
-            renewal = nil
+        if suspensionBegins || loop.now >= renewalTime ?? .distantFuture {
+            renewalTime = nil
             do throws(LinkError) {
                 try await renew(
                     grace: suspensionBegins
@@ -137,14 +137,14 @@ actor NearbyAdvertiser {
                 renewalError = ChannelError(link: error)
             }
         }
-        let renewal =
-            renewal
+        let renewalTime =
+            renewalTime
             ?? loop.now.advanced(
                 by: renewalError == nil
-                    ? max(setup.options.renewal, Self.leastRenewal) : Self.retryDelay)
-        self.renewal = renewal
+                    ? max(setup.options.renewal, Self.leastRenewalInterval) : Self.retryDelay)
+        self.renewalTime = renewalTime
         let resumption = throttle.resumptionTime(asOf: loop.now)
-        var next = min(renewal, resumption ?? .distantFuture)
+        var next = min(renewalTime, resumption ?? .distantFuture)
         var state = resumption == nil ? AdvertisingState.on : .crowded
         if let renewalError, resumption == nil { state = .failed(renewalError) }
         do throws(DiscoveryError) {
@@ -199,7 +199,7 @@ actor NearbyAdvertiser {
         guard await setup.adapter.state == .on else { return }
         let psm = await listener.localAddress?.psm
         guard !isClosed else { return }
-        // The application stays: publishing another one would end the streams over it.
+        // The GATT application stays published: to replace it would end the streams over it.
         if application == nil {
             let application = try await setup.adapter.publish(gattApplication())
             self.application = application
@@ -220,7 +220,7 @@ actor NearbyAdvertiser {
         if !isClosed { advertisementWatch = watch(fresh) }
     }
 
-    /// A task that wakes the advertiser's task whenever bluetoothd refuses to repeat a
+    /// A task that wakes ``updateTask`` whenever bluetoothd refuses to repeat a
     /// registration, or grants it again.
     private func watch(_ registration: Registration) -> Task<Void, Never> {
         Task(executorPreference: loop) { [weak self] in

@@ -21,10 +21,10 @@ actor NearbyDialer {
     private let transports: TransportDialer
     private var dials: [Candidate: RunningDial] = [:]
     private var links: DialedLinks
-    /// The dials whose links have carried no ready channel, and must be ended by this side. Each dial
+    /// The dials whose links have carried no ready channel; this side must end these links. Each dial
     /// says whether its device is to be removed although the device is paired.
     private var unreadyDials: [DeviceAddress: DeviceDial] = [:]
-    /// Links that bluetoothd is ending, which takes 2 seconds.
+    /// The tasks in which bluetoothd is ending links; to end a link takes 2 seconds.
     private var releases: [DeviceAddress: Task<Bool, Never>] = [:]
     /// The addresses whose last connect collided with bluetoothd's own scan.
     private var collidedAddresses: Set<DeviceAddress> = []
@@ -98,8 +98,8 @@ actor NearbyDialer {
         }
     }
 
-    /// Dials as the policy decides, and arms the timer for the policy's next decision. Does nothing
-    /// while too many ready channels wait for the program.
+    /// Dials as the policy decides, and arms the timer for the policy's next decision. Does nothing if
+    /// this side does not dial, or while too many ready channels wait for the program.
     func run() {
         guard !isClosed, setup.options.dials, service?.assumeIsolated({ $0.hasRoom }) ?? false
         else {
@@ -114,7 +114,7 @@ actor NearbyDialer {
         timer?.arm(at: next ?? .distantFuture)
     }
 
-    /// Restarts the scan, unless a dial is under way or no more links are allowed.
+    /// Restarts the scan. Does nothing while a dial is under way, or while no more links are allowed.
     func searchAnew() async {
         guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
         await scan.pause()
@@ -343,6 +343,8 @@ actor NearbyDialer {
         run()
     }
 
+    /// Whether a channel from an address is being accepted, or a ready channel uses the link to
+    /// the address.
     private func isUsed(_ address: DeviceAddress) -> Bool {
         !isClosed && policy.isAccepting(from: address) || usesLink(to: address)
     }

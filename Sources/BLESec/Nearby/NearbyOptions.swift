@@ -35,7 +35,7 @@ public struct NearbyOptions: Sendable {
         /// An L2CAP channel: the faster transport, preferred if both are available.
         public static let l2cap = Transports(rawValue: 1)
         /// The byte stream over two GATT characteristics, for peers without L2CAP channels. A
-        /// listener serves one device at a time over it.
+        /// listener serves one device at a time over such a stream.
         public static let gattStream = Transports(rawValue: 2)
         /// Both transports.
         public static let all: Transports = [.l2cap, .gattStream]

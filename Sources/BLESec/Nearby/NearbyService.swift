@@ -39,7 +39,7 @@ public actor NearbyService {
     private var tasks: [Task<Void, Never>] = []
     private var isClosed = false
     /// The task that ends the service; nil before the first call of ``close()``.
-    private var closing: Task<Void, Never>?
+    private var closingTask: Task<Void, Never>?
 
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -141,7 +141,7 @@ public actor NearbyService {
         advertiser?.assumeIsolated { $0.adapterReturned() }
     }
 
-    /// Also reports events to `handler`, on the loop, for as long as `owner` lives.
+    /// From now on, also reports events to `handler`: on the loop, for as long as `owner` lives.
     func observe(
         for owner: some AnyObject & Sendable, _ handler: @escaping @Sendable (NearbyEvent) -> Void
     ) {
@@ -177,7 +177,7 @@ public actor NearbyService {
         failureObservers.add(capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
     }
 
-    /// The address where peers can dial; `nil` if the service does not accept, or not over L2CAP.
+    /// The address where peers can dial; `nil` if the service accepts no links over L2CAP.
     public var localAddress: L2CAPAddress? { get async { await listener?.localAddress } }
     /// The peers whose advertisements were heard.
     package var peers: [PeerTable.Entry] { dialer?.assumeIsolated { $0.peers } ?? [] }
@@ -222,9 +222,9 @@ public actor NearbyService {
     /// takes bluetoothd two seconds. A further call waits as well.
     public func close() async {
         isClosed = true
-        let closing = closing ?? Task(executorPreference: loop) { await self.end() }
-        self.closing = closing
-        await closing.value
+        let task = closingTask ?? Task(executorPreference: loop) { await self.end() }
+        closingTask = task
+        await task.value
         // Since the first call, further channels may have begun to close.
         await endLinks()
     }
@@ -249,7 +249,7 @@ public actor NearbyService {
     /// Ends the links that no open channel uses; returns when they are down.
     private func endLinks() async {
         // A closed ``PeerConnection`` may still be closing its channel. The channel's link is ended
-        // after that.
+        // when the channel is over.
         for channel in registry.closingChannels { try? await channel.waitUntilOver() }
         for channel in registry.endedChannels { await ended(channel) }
         // Waits until the links are down, since a new dial over one of them would lose its channel.
@@ -313,7 +313,7 @@ public actor NearbyService {
     private func acceptFailed(_ failure: PeerFailure) {
         // A handshake that `close()` has cancelled is no failure of the peer.
         if !isClosed || failure.error.code != .cancelled { report(.acceptFailed(failure)) }
-        // Without an address, no peer has failed: this side could not accept one.
+        // Without an address, no peer has failed: this side could not accept a peer.
         guard let address = failure.address?.device else { return }
         // Many failures of peers stop the advertising. Links that the handshake limits turned away
         // do not count as failures, because most such links cost little.
@@ -341,7 +341,8 @@ public actor NearbyService {
 
     func usesLink(to address: DeviceAddress) -> Bool { registry.uses(address) }
 
-    /// Admits a channel that became ready; if it duplicates another, ends one of the two.
+    /// Admits a channel that became ready. If there is another channel to the same peer, ends one of
+    /// the two.
     ///
     /// - Parameter willAdmit: makes the dialer count the link as ready, and no longer as being
     ///   dialed or accepted.
@@ -367,8 +368,8 @@ public actor NearbyService {
             }
         case .endsNew:
             report(.duplicate(fresh.peer))
-            // `close()` would wait until the program has taken the peer's messages. But the program
-            // gets this channel only when the channel is over.
+            // `channel.close()` would wait until the program has taken the peer's messages. But the
+            // program gets this channel only when the channel is over.
             try? await channel.finish(.duplicate)
             await channel.abort()
             if await channel.hasWaitingMessages, !isClosed { offer(channel) }
@@ -388,6 +389,7 @@ public actor NearbyService {
         waiting.wake(.ready)
     }
 
+    /// Called when a channel is over: removes the channel, and ends its link if nothing uses the link.
     private func ended(_ channel: SecureChannel) async {
         guard let entry = registry.remove(channel) else { return }
         // A channel with unread messages can still be taken.

@@ -4,9 +4,9 @@ internal import BLESecLinks
 /// A listener for links that arrive over L2CAP, on PSMs that are renewed, and for links that are
 /// passed to ``admit(_:)``. After a renewal, the listener serves the old PSM for a while.
 ///
-/// One PSM is published in the advertisement, and one in the characteristic of the GATT service;
-/// usually both are the same. When a device reads the characteristic after it has opened an L2CAP
-/// channel on the characteristic's PSM, the device gets a new PSM. iOS needs this: it opens no
+/// A PSM is published in the advertisement, and a PSM in the characteristic of the GATT service;
+/// usually both are the same PSM. When a device reads the characteristic after it has opened an L2CAP
+/// channel on the characteristic's PSM, the device gets a new PSM. iOS needs this: iOS opens no
 /// second channel on a PSM whose channel died while the LE connection stayed up.
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
@@ -21,7 +21,7 @@ actor RenewableListener: LinkListener {
     /// dynamic PSMs, and any device nearby can read the characteristic.
     private static let mostPSMs = 16
     /// How many of the served PSMs may have been opened for one device, so that one device cannot
-    /// keep others from getting new ones.
+    /// keep other devices from getting new PSMs.
     private static let mostPSMsOfDevice = 4
     /// How many users of the characteristic's PSM are remembered.
     private static let mostUsers = 64
@@ -29,7 +29,7 @@ actor RenewableListener: LinkListener {
     /// still have the LE connection on which its channel died.
     private static let mostRecentPSMs = 64
 
-    /// A listener for one PSM, and the task that accepts its links.
+    /// A listener for one PSM, and the task that accepts the links on this PSM.
     private struct ServedPSM {
         let listener: L2CAPListener
         let task: Task<Void, Never>
@@ -57,6 +57,7 @@ actor RenewableListener: LinkListener {
     /// ``advertisedListener`` and ``characteristicListener``, which may be the same, and the
     /// retiring listeners.
     private var servedPSMs: [ObjectIdentifier: ServedPSM] = [:]
+    /// The links that ``accept()`` has not returned yet.
     private var arrivedLinks: [any Link] = []
     /// Why a peer could not be accepted; ``accept()`` throws this error once.
     private var acceptError: LinkError?
@@ -194,8 +195,8 @@ actor RenewableListener: LinkListener {
         serve(fresh)
     }
 
-    /// Remembers that a device has used the characteristic's PSM. If too many devices have used it,
-    /// a new PSM replaces it. If no new PSM can be opened, the device that used the PSM first is
+    /// Remembers that a device has used the characteristic's PSM. If too many devices have used this
+    /// PSM, a new PSM replaces it. If no new PSM can be opened, the device that used the PSM first is
     /// forgotten.
     private func addUser(_ device: DeviceAddress) {
         guard !users.contains(device) else { return }

@@ -34,8 +34,8 @@ final class TransportDialer {
     /// Forgets the PSM that was read from a candidate.
     func forget(_ candidate: Candidate) { psms[candidate] = nil }
 
-    /// Opens the transport; returns the link, and the endpoint that can be dialed again without a
-    /// query, if there is one.
+    /// Opens the transport, and returns the link. Also returns the endpoint that can be dialed again
+    /// without a query over GATT; `nil` for a stream over GATT.
     ///
     /// - Parameter advertised: the PSM that the candidate advertises.
     func open(
@@ -62,7 +62,7 @@ final class TransportDialer {
             do throws(DiscoveryError) {
                 try await device.waitForServices(until: delayEnd)
             } catch {
-                // Other errors do not matter: if the link was lost, the kernel makes another one.
+                // Other errors do not matter: if the link was lost, the kernel makes another link.
                 guard error.code != .cancelled else {
                     throw ChannelError(discovery: error).during(.connecting)
                 }
@@ -111,8 +111,8 @@ final class TransportDialer {
                 target, from: try Adapter.named(setup.adapter.name.description),
                 deadline: loop.now.advanced(by: Self.openTimeout), loop: loop)
         } catch {
-            // The peer may have another PSM now. The next dial reads it over GATT, unless the
-            // candidate then advertises a PSM other than this one.
+            // The peer may have another PSM now. The next dial reads the PSM over GATT, unless the
+            // candidate then advertises a PSM other than the refused one.
             if error.code == .refused { refusedPSMs[candidate] = target.psm }
             throw ChannelError(link: error).during(.connecting)
         }

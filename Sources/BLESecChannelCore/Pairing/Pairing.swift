@@ -5,7 +5,7 @@ extension TrustPolicy {
         case invitation(PairingInvitation)
         /// One side shows a short code, and a person gives it to the other.
         case code(PairingCode)
-        /// Both sides show six digits, and a person says on both whether they are the same.
+        /// Both sides show six digits, and on each side a person says whether they are the same.
         case comparing(PairingComparison)
 
         /// Both sides show six digits, and `confirm` asks a person whether they are the same; see
@@ -49,10 +49,11 @@ extension TrustPolicy {
         /// Whether this side should give up after a channel that was to pair has failed with
         /// `error`: either nobody can pair with this side any more, or a person has to act first.
         ///
-        /// A listener gives up if it refuses a peer when no try of its code is left, or its invitation
-        /// has ended. But if the code is reserved for a key, or the invitation has an owner, the
-        /// refusal of a peer with another key does not count, because the last confirmations of that
-        /// key's holder may still be under way.
+        /// A listener gives up if it refuses a peer while its code has no try left, or while its
+        /// invitation has ended. If the code is reserved for a key, or the invitation has an owner,
+        /// only a refusal of the peer with this key counts. When another peer is refused, the last
+        /// confirmations with the holder of this key may still be under way. A listener that compares
+        /// digits does not give up.
         ///
         /// A dialer gives up when either side refuses the other, so that it does not dial again
         /// with the same code before a person has checked the code. But if no try was used, or the
@@ -106,7 +107,7 @@ extension TrustPolicy {
         }
 
         /// How the store keeps `key` under the name that this policy gives the peer; nil if the
-        /// store does not.
+        /// store does not keep the key under this name.
         func keptPeer(withKey key: Fingerprint) throws(ChannelError) -> KeptPeer? {
             if try store.key(named: name) == key { return .known }
             guard let pending = try store.pendingPeer(key), pending.name == name else { return nil }

@@ -16,7 +16,8 @@ extension TrustPolicy {
 
         private let secret: SecretBytes
         private let tries: PairingTries
-        private static let name = "the code"
+        /// The subject of the error messages.
+        private static let subject = "the code"
 
         /// Makes a new random code. The length is one of ``lengths``.
         public init(length: Int = 6, lifetime: Duration = defaultLifetime) {
@@ -28,7 +29,7 @@ extension TrustPolicy {
         /// Takes the code that a person has read on the other device. Spaces and hyphens between
         /// digits are ignored.
         ///
-        /// - Throws: `badKey` unless the text has 4 to 12 digits and nothing else.
+        /// - Throws: `badKey` if the rest is not 4 to 12 digits.
         public init(
             _ text: String, lifetime: Duration = defaultLifetime
         ) throws(ChannelError) {
@@ -49,17 +50,17 @@ extension TrustPolicy {
         }
 
         /// How often the code may still be tried now; 0 when it was used or closed, or is too old.
-        public var triesLeft: Int { tries.left }
+        public var triesLeft: Int { tries.remaining }
 
         /// Ends the code: nobody can pair with it any more. A pairing for which the peer's
         /// confirmation has arrived is still completed.
         public func close() { tries.close() }
 
         /// The reason why nobody can pair with the code any more; nil while it is valid.
-        package var refusal: String? { tries.refusal(of: Self.name) }
+        package var refusal: String? { tries.refusal(of: Self.subject) }
         /// The first key that this side has verified, for which the code is reserved.
         var owner: Fingerprint? { tries.owner }
-        func spend() throws(ChannelError) { try tries.spend(Self.name) }
+        func spend() throws(ChannelError) { try tries.spend(Self.subject) }
         /// Reserves the code for the first key that this side has verified; see
         /// ``PairingTries/reserve(for:)``.
         func reserve(for key: Fingerprint) -> Bool { tries.reserve(for: key) }
@@ -99,7 +100,7 @@ extension TrustPolicy {
             return digits
         }
 
-        /// A uniform random digit: a byte of 250 or more is drawn again.
+        /// A random digit. A byte of 250 or more is discarded, so that all digits are equally likely.
         private static func randomDigit() -> UInt8 {
             while true {
                 let byte = SecretBytes(randomCount: 1)

@@ -45,13 +45,14 @@ package final class PairingExchange {
         case awaiting(PairingStep)
         /// A person compares digits.
         case comparing
-        /// The store keeps the peer as pending; this side's confirmation is next.
+        /// The store is asked to keep the peer as pending; this side's confirmation is next.
         case keeping
-        /// The store binds the name; then this side sends `done`, if `sendsDone`.
+        /// The store is asked to bind the name to the peer's key; then this side sends `done` if
+        /// `sendsDone` is true.
         case binding(sendsDone: Bool)
-        /// The store keeps the peer as verified; this side's proof is next.
+        /// The store is asked to keep the peer as verified; this side's proof is next.
         case settling
-        /// The store removes its pending entry for this pairing; then the exchange fails.
+        /// The store is asked to remove its pending entry for this pairing; then the exchange fails.
         case failing(ChannelError)
         case complete
     }
@@ -59,25 +60,27 @@ package final class PairingExchange {
     private let rule: TrustPolicy.PairingRule
     private let parties: Parties
     private var state = State.lookingUp
+    /// The payloads of this side's records that ``nextRecord()`` has not returned yet.
     private var records: [[UInt8]] = []
-    /// How the store keeps the peer's key; nil if it does not keep the key, and until the store has
-    /// answered.
+    /// How the store keeps the peer's key; nil if the store does not keep the key, or has not
+    /// answered yet.
     private let keptPeer = Locked<TrustPolicy.KeptPeer?>(nil)
     /// The store's last error.
     private let storeError = Locked<ChannelError?>(nil)
     /// What this side has kept of an earlier pairing with the peer. This side's `begin` states it.
     private var standing = PairingStanding.nothing
+    /// With a code, this side's run of CPace until the peer's share arrives.
     private var run: CPace?
     /// In a comparison, this side's nonce.
     private var nonce: [UInt8] = []
     /// In a comparison, on the acceptor's side, the dialer's commitment to its nonce.
     private var commitment: [UInt8] = []
-    /// With a code, this side's confirmation and the one that the peer must send.
+    /// With a code, this side's confirmation, and the confirmation that the peer must send.
     private var confirmation: [UInt8] = []
     private var expectedConfirmation: [UInt8] = []
     /// The hash over the pairing; see ``TrustPolicy/PendingPeer/transcript``. At first the
-    /// transcript of the store's pending entry, if there is one; later the one that this exchange
-    /// calculates.
+    /// transcript of the store's pending entry, if there is one; later the transcript that this
+    /// exchange calculates.
     private var transcript: [UInt8] = []
     /// Whether this exchange has begun a new pairing and made a pending entry for the peer, which
     /// the store still keeps.
@@ -235,6 +238,7 @@ package final class PairingExchange {
         }
     }
 
+    /// Begins a new pairing.
     private func pair() throws(ChannelError) {
         if let refusal = rule.refusal(of: parties.peer) { throw ChannelError(.untrusted, refusal) }
         switch rule.way {
@@ -367,6 +371,7 @@ package final class PairingExchange {
 
     // MARK: - An earlier pairing
 
+    /// The proof with which `side` shows that it has kept the same earlier pairing.
     private func proof(of side: ChannelRole) -> [UInt8] {
         var hash = HashContext(.sha256)
         var mac = [UInt8](repeating: 0, count: 32)
@@ -409,6 +414,8 @@ package final class PairingExchange {
 
     // MARK: - The store
 
+    /// Asks the store to keep the peer as pending. `isVerified` says whether this side has accepted
+    /// the peer.
     private func keep(isVerified: Bool) throws(ChannelError) {
         if isVerified { try reserveForPeer() }
         let peer = TrustPolicy.PendingPeer(
@@ -418,7 +425,8 @@ package final class PairingExchange {
         ask { () throws(ChannelError) in try store.keepPending(peer) }
     }
 
-    /// Removes the store's pending entry for this pairing; then the exchange fails with `error`.
+    /// Asks the store to remove the pending entry for this pairing; then the exchange fails with
+    /// `error`.
     private func forget(failingWith error: ChannelError) {
         let removal = removal
         hasMadeEntry = false
@@ -426,8 +434,8 @@ package final class PairingExchange {
         ask(removal)
     }
 
-    /// Removes the store's pending entry for the peer, if the entry belongs to this pairing.
-    /// Another exchange with the same key may have replaced the entry.
+    /// A call that removes the store's pending entry for the peer, if the entry belongs to this
+    /// pairing. Another exchange with the same key may have replaced the entry.
     private var removal: @Sendable () throws(ChannelError) -> Void {
         let (store, key, transcript) = (rule.store, parties.peer, transcript)
         return { () throws(ChannelError) in
@@ -445,6 +453,7 @@ package final class PairingExchange {
         return true
     }
 
+    /// Asks the store to bind the name to the peer's key.
     private func bind(sendsDone: Bool) {
         let (store, name, key, removal) = (rule.store, rule.name, parties.peer, removal)
         state = .binding(sendsDone: sendsDone)
@@ -471,6 +480,7 @@ package final class PairingExchange {
         state = .complete
     }
 
+    /// Makes a call to the store the next ``question``.
     private func ask(_ call: @escaping @Sendable () throws(ChannelError) -> Void) {
         let storeError = storeError
         question = .store {

@@ -4,8 +4,8 @@ package import BLESecPrimitives
 /// An invitation to pair, which one device shows (as a QR code, for example) and the other reads:
 /// the inviter's key, a one-time secret, and where to find the inviter.
 ///
-/// Its text is a URI (`docs/wire-format.md`, "Invitation"). Whoever has the text can pair with the
-/// inviter, once, until the invitation expires. So show the text, and do not send it.
+/// The text of an invitation is a URI (`docs/wire-format.md`, "Invitation"). Whoever has the text can
+/// pair with the inviter, once, until the invitation expires. So show the text, and do not send it.
 public final class PairingInvitation: Sendable {
     /// How long an invitation may be valid: 1 second to 1 hour.
     public static let lifetimes: ClosedRange<Duration> = .seconds(1) ... .seconds(3_600)
@@ -98,10 +98,11 @@ public final class PairingInvitation: Sendable {
     /// confirmation has arrived is still completed.
     public func close() { state.withLock { $0.isClosed = true } }
 
-    /// The first key whose holder has proven to this side, the inviter, that it has the secret.
+    /// The first key whose holder has proven to this side, the inviter, that it has the secret, while
+    /// the invitation was valid.
     var owner: Fingerprint? { state.withLock { $0.owner } }
 
-    /// Whether ``close()`` has not been called yet.
+    /// True until ``close()`` is called, even if the invitation has expired.
     var isOpen: Bool { state.withLock { !$0.isClosed } }
 
     /// The reason why nobody can pair with this side's invitation any more; nil while it is valid.
@@ -111,9 +112,9 @@ public final class PairingInvitation: Sendable {
         return nil
     }
 
-    /// Decides about a peer's key. On the inviter's side, the peer has proven that it has the
-    /// secret: the first such key owns the invitation, and may try again. The reader admits only
-    /// the inviter's key.
+    /// Decides about a peer's key. The reader admits only the inviter's key. On the inviter's side,
+    /// the peer has already proven that it has the secret. While the invitation is valid, the key of
+    /// the first such peer becomes ``owner``, and only the owner is admitted, as often as it tries.
     func admit(_ peer: Fingerprint) -> TrustPolicy.Verdict {
         guard isOwn else {
             return peer == key ? .admit : .refuse("\(peer) is not the key of the invitation")
@@ -189,6 +190,7 @@ public final class PairingInvitation: Sendable {
         ChannelError(.badKey, "this is no invitation to pair: \(reason)")
     }
 
+    /// Removes the value with this name, and decodes its 32 bytes.
     private static func bytes(
         _ values: inout [Substring: Substring], _ name: Substring
     ) throws(ChannelError) -> [UInt8] {

@@ -1,9 +1,9 @@
 /// The first byte of a record of type `pair`, and what follows it (`docs/wire-format.md`,
 /// "Pairing").
 package enum PairingStep: UInt8, Sendable {
-    /// The way of pairing, and what the sender has kept of an earlier pairing: 2 bytes.
+    /// The number of the way of pairing, and the sender's ``PairingStanding``: 2 bytes.
     case begin = 0
-    /// A share of CPace: 32 bytes.
+    /// The sender's share of CPace, 32 bytes.
     case share = 1
     /// The sender's confirmation. With a code, the confirmation of CPace follows, 64 bytes;
     /// otherwise nothing.
@@ -19,7 +19,7 @@ package enum PairingStep: UInt8, Sendable {
     /// A proof of an earlier pairing that is not complete, 32 bytes.
     case settle = 6
 
-    /// The lengths that the rest of a record with this step may have.
+    /// The lengths in bytes that the rest of a record, behind this step, may have.
     var lengths: [Int] {
         switch self {
         case .begin: [2]

@@ -12,7 +12,7 @@ final class PairingTries: Sendable {
     init(lifetime: Duration) { deadline = .after(lifetime) }
 
     /// How many tries are left now.
-    var left: Int {
+    var remaining: Int {
         ContinuousClock.now >= deadline
             ? 0 : state.withLock { $0.isOver ? 0 : Self.maximum - $0.spent }
     }
@@ -30,7 +30,7 @@ final class PairingTries: Sendable {
     /// The verified key that the code or the comparison is reserved for.
     var owner: Fingerprint? { state.withLock { $0.owner } }
 
-    /// Counts one try; throws if none is left.
+    /// Counts one try; throws if none is left. `what` is as for ``refusal(of:)``.
     func spend(_ what: String) throws(ChannelError) {
         if let refusal = refusal(of: what) { throw ChannelError(.untrusted, refusal) }
         let isSpent = state.withLock { state in
@@ -43,10 +43,10 @@ final class PairingTries: Sendable {
         }
     }
 
-    /// Reserves the code or the comparison for the first verified key that asks, and returns false
-    /// for any other key. So if two peers try at the same time, this side pairs with only one of
-    /// them. After ``close()``, and after ``end()`` without a reservation, returns false for every
-    /// key.
+    /// The first call reserves the code or the comparison for its `key`, which this side has
+    /// verified, and returns true. Later calls return true for the same key and false for any other
+    /// key. So if two peers try at the same time, this side pairs with only one of them. After
+    /// ``close()``, and after ``end()`` without a reservation, returns false for every key.
     func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
             if state.owner == nil, !state.isOver { state.owner = key }

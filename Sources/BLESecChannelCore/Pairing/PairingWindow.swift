@@ -1,19 +1,20 @@
 internal import BLESecLocking
 
 extension TrustPolicy {
-    /// A limited time in which a listener enrols peers with unknown keys. Only a person should open
-    /// it.
+    /// A limited time in which a listener enrols peers with unknown keys. Open a window only when a
+    /// person asks for it.
     ///
-    /// It closes when its time is over, when it has no place left for a key, or with ``close()``.
+    /// A window closes when its time is over, when it has no place left for a key, or with
+    /// ``close()``.
     public final class PairingWindow: Sendable {
         private struct State: Sendable {
             /// The keys that have a place.
             var placed: Set<Fingerprint> = []
-            var closed = false
+            var isClosed = false
 
             /// Whether the key has one of `places` places, or can get one.
             func admits(_ key: Fingerprint, places: Int) -> Bool {
-                !closed && (placed.contains(key) || placed.count < places)
+                !isClosed && (placed.contains(key) || placed.count < places)
             }
         }
 
@@ -36,7 +37,7 @@ extension TrustPolicy {
 
         /// Whether a new key would be admitted now.
         public var isOpen: Bool {
-            state.withLock { !$0.closed && $0.placed.count < places }
+            state.withLock { !$0.isClosed && $0.placed.count < places }
                 && ContinuousClock.now < deadline
         }
 
@@ -46,7 +47,7 @@ extension TrustPolicy {
         }
 
         /// Closes the window at once.
-        public func close() { state.withLock { $0.closed = true } }
+        public func close() { state.withLock { $0.isClosed = true } }
 
         /// Uses up one place, and returns the name under which the store keeps the key; `nil` if
         /// the window is closed or has no place left. A key that already has a place uses up no

@@ -44,11 +44,11 @@ struct AuthorityFolder: Sendable {
         var status = stat()
         guard unsafe lstat(path, &status) == 0 else { return }
         guard status.isDirectory, try Self.names(in: path).isEmpty else {
-            throw NewFile.exists(path)
+            throw NewFile.existsError(path)
         }
     }
 
-    /// Throws if the directory belongs to another user: then this user must not change its mode.
+    /// Throws if the directory belongs to another user, since then its mode must not be changed.
     private func requireOwn() throws(ChannelError) {
         var status = stat()
         guard unsafe lstat(path, &status) == 0 else { throw NewFile.cannotCreate(path, errno) }
@@ -57,8 +57,8 @@ struct AuthorityFolder: Sendable {
         }
     }
 
-    /// Makes the directory, or takes an empty one, closes it to other users, and makes the directory
-    /// for copies in it. Returns whether the directory is new.
+    /// Makes the directory, or uses an existing empty one; closes the directory to other users; and
+    /// makes ``issuedPath`` in it. Returns true if the directory was made, and false if it existed.
     ///
     /// An empty directory is not replaced by a new one, since it may be a mount point or a shell's
     /// working directory.
@@ -81,7 +81,7 @@ struct AuthorityFolder: Sendable {
             // Of several calls at the same time, only one makes this directory.
             guard unsafe mkdir(issuedPath, 0o700) == 0 else {
                 throw errno == EEXIST
-                    ? NewFile.exists(path) : NewFile.cannotCreate(path, errno)
+                    ? NewFile.existsError(path) : NewFile.cannotCreate(path, errno)
             }
             unsafe chmod(issuedPath, 0o700)
             return isNew
@@ -91,8 +91,8 @@ struct AuthorityFolder: Sendable {
         }
     }
 
-    /// Removes the files that an authority begins with, and the directories that ``make()`` has
-    /// made. `isNew` is the result of ``make()``.
+    /// Removes the three files that a new authority consists of, and the directories that ``make()``
+    /// has made. `isNew` is the result of ``make()``.
     func remove(isNew: Bool) {
         for file in [certificatePath, keyPath, revocationListPath] { unsafe unlink(file) }
         unsafe rmdir(issuedPath)

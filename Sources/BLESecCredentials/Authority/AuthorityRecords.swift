@@ -9,10 +9,11 @@ struct AuthorityRecords: Sendable {
     /// The authority's own certificate.
     let authority: Certificate
 
+    /// The recorded certificates, in the order in which their validity begins.
     func certificates() throws(ChannelError) -> [IssuedCertificate] {
-        let revocations = try revocations().dates
+        let revocationDates = try revocations().dates
         let found = try folder.serials().map { serial throws(ChannelError) in
-            try certificate(serial, revocations)
+            try certificate(serial, revocationDates)
         }
         return found.sorted {
             $0.validity.lowerBound == $1.validity.lowerBound
@@ -21,7 +22,8 @@ struct AuthorityRecords: Sendable {
         }
     }
 
-    /// The recorded certificate with this serial number; throws if its file holds another one.
+    /// The recorded certificate with this serial number; throws if its file holds
+    /// another certificate.
     func certificate(
         _ serial: SerialNumber, _ revocations: [SerialNumber: Int64]
     ) throws(ChannelError) -> IssuedCertificate {

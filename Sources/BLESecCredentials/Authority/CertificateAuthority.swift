@@ -64,9 +64,10 @@ package struct CertificateAuthority: Sendable {
         let folder = AuthorityFolder(directory)
         let name = try checkedName(name ?? uniqueName)
         let validity = try validity(days: days, from: now)
-        // For `.`, this would check the directory itself. Others may be able to write to it until
+        // For `.`, `requireTrustedDirectory` would check the authority's directory itself, and not
+        // the directory above it. Others may be able to write to the authority's directory until
         // `make()` closes it.
-        if folder.path != "." { try TrustedFile.requireDirectory(of: folder.path) }
+        if folder.path != "." { try TrustedFile.requireTrustedDirectory(of: folder.path) }
         try folder.requireAbsentOrEmpty()
         let key = try SigningKey.generate()
         let keyText = try IdentityFile.pemText(
@@ -107,7 +108,7 @@ package struct CertificateAuthority: Sendable {
     /// it is nil, a new key is written to `PREFIX.key`. Before it writes these files, the authority
     /// records a copy of the certificate. `passphrase` opens the authority's key.
     /// - Throws: `cannotCreate`, mainly when an output file exists; `configuration` for an invalid
-    ///   number of days, or one that exceeds the authority's own validity; `badKey` for a key that
+    ///   number of days, or if the authority's own validity ends earlier; `badKey` for a key that
     ///   cannot be used, or when the authority's own certificate is not valid at `now`.
     package func issue(
         _ uri: SubjectURI, days: Int, key keyPath: String?, to prefix: String,
@@ -196,8 +197,8 @@ package struct CertificateAuthority: Sendable {
         }
     }
 
-    /// Revokes a certificate at `now`, in seconds since 1970, and returns the certificate. If it is
-    /// already revoked, it keeps its first date.
+    /// Revokes a certificate at `now`, in seconds since 1970, and returns the certificate. If the
+    /// certificate was revoked before, the earlier date stays.
     ///
     /// - Throws: `noSuchFile` for a serial number that was never issued; `badKey` for another
     ///   authority's certificate, when the recorded file or the list was altered, or when the
@@ -205,8 +206,8 @@ package struct CertificateAuthority: Sendable {
     package func revoke(
         _ target: RevocationTarget, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> IssuedCertificate {
-        // The list would get the date of this clock. If the clock is wrong, that date is in the
-        // future for the devices.
+        // Perhaps this machine's clock is ahead. The list would get the date of that clock, which
+        // would be in the future for the devices.
         guard now < expiry else {
             throw .badKey(
                 "\(folder.certificatePath) has expired on \(CalendarTime(expiry).text), if this "

@@ -1,17 +1,17 @@
 internal import BLESecPrimitives
 
 /// The parts of certificates and revocation lists that an authority signs (TBSCertificate and
-/// TBSCertList, RFC 5280), reduced to the necessary fields. A `key` is a SubjectPublicKeyInfo in
-/// DER form.
+/// TBSCertList, RFC 5280), reduced to the necessary fields. Each parameter `key` or `authorityKey`
+/// is a SubjectPublicKeyInfo in DER form.
 ///
 /// Both ends of a handshake send their certificate over a slow radio, so a device certificate has
 /// only fields that are needed. Its subject is empty, since the URI in the subjectAltName is the
 /// name. Without basic constraints, it is not an authority's certificate. Without a key usage, its
-/// key may sign. It has the authority's key identifier, shortened to eight bytes, because strict
-/// verifiers refuse a certificate without one. The authority's certificate is never sent.
+/// key may sign. It has an authority key identifier, since strict verifiers refuse a certificate
+/// without one; the identifier has only eight bytes. The authority's certificate is never sent.
 enum CertificateProfile {
-    /// How many seconds before its issue a certificate's validity begins: an hour, since a device's
-    /// clock may be behind the authority's.
+    /// A certificate's validity begins this many seconds before the certificate is issued: an hour,
+    /// since a device's clock may be behind the authority's.
     static let backdating: Int64 = 3_600
 
     /// The certificate of an authority, which may issue certificates for devices, but not for other

@@ -4,14 +4,14 @@ internal import BLESecTLSEngine
 internal import CBLESecOpenSSL
 internal import Glibc
 
-/// Reads the public key of a device that has its own key, from the public or the private key file.
+/// Reads a device's public key, from a file with either the public or the private key.
 enum DeviceKey {
     private static let privateLabel = "PRIVATE KEY"
 
     /// The DER SubjectPublicKeyInfo of the key in a PEM file.
     ///
-    /// - Throws: `noSuchFile`; `permission`; `badKey`, with the file and the remedy, also for a key
-    ///   that cannot sign in TLS 1.3.
+    /// - Throws: `noSuchFile`; `permission`; `badKey`, also for a key that cannot sign in TLS 1.3.
+    ///   The reason names the file.
     static func subjectPublicKeyInfo(_ path: String) throws(ChannelError) -> [UInt8] {
         let pem = try pem(path)
         if pem.label == privateLabel {

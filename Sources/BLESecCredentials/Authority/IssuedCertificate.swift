@@ -15,9 +15,9 @@ package struct IssuedCertificate: Sendable {
     package let uri: String
     /// The fingerprint of the device's key, which can also be pinned.
     package let fingerprint: Fingerprint
-    /// From the first to the last second of its validity, in seconds since 1970.
+    /// The first and the last second of the validity, in seconds since 1970.
     package let validity: ClosedRange<Int64>
-    /// When it was revoked, in seconds since 1970; nil if it was not.
+    /// When the certificate was revoked, in seconds since 1970; nil if it was not revoked.
     package internal(set) var revocation: Int64?
 
     /// Reads a certificate that the authority issued. `revocations` are the dates, in seconds since

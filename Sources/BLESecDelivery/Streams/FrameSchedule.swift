@@ -1,14 +1,15 @@
-/// Chooses the class whose frame leaves next: the most urgent one, and from time to time a less
-/// urgent one, so that none waits for ever.
+/// Chooses the class whose frame leaves next: the most urgent class, and from time to time a less
+/// urgent one, so that no class waits for ever.
 struct FrameSchedule: Sendable {
     /// After this many frames of more urgent classes, a class that waits gets a frame.
     private static let maximumPassed = 8
 
-    /// For each class, how many frames of more urgent classes have left while it waited.
+    /// For each class, how many frames of more urgent classes have left since its last frame, while
+    /// the class had a frame to send.
     private var passed: [3 of Int] = [0, 0, 0]
 
-    /// Returns the class whose frame is next, out of the classes that have a frame, `ready`; nil if
-    /// `ready` is empty.
+    /// Chooses the class whose frame is next. `ready` are the classes that have a frame; returns nil
+    /// if `ready` is empty.
     mutating func choose(_ ready: Set) -> FramePriority? {
         var chosen: FramePriority?
         for priority in FramePriority.allCases where ready.contains(priority) {

@@ -1,5 +1,6 @@
 /// The direction of a stream in which the peer sends. Bytes are kept until the program reads them.
 struct ReceivingHalf: Sendable {
+    /// The bytes that wait for the program, after ``head`` bytes that the program has read.
     private var kept: [UInt8] = []
     /// How many bytes at the start of `kept` the program has read.
     private var head = 0
@@ -15,7 +16,8 @@ struct ReceivingHalf: Sendable {
     private(set) var resetCode: UInt32?
     /// Whether a `reset` has come on the current link.
     private var isResetOnLink = false
-    /// The code of this side's `stop`; nil if this side was done with the direction before.
+    /// The code with which the program has stopped the direction; nil if it has not, or only after
+    /// this side was done with the direction.
     private(set) var stopCode: UInt32?
     /// Whether `stop` has been sent on the current link.
     private var hasSentStop = false
@@ -25,6 +27,7 @@ struct ReceivingHalf: Sendable {
     private var hasDropped = false
     /// Whether the program has opened or accepted the stream.
     var isAccepted: Bool
+    /// How many bytes beyond those that were consumed the peer may send.
     private let window: UInt64
     /// How many bytes the program reads before the peer is told a new limit.
     private var step: UInt64
@@ -67,7 +70,7 @@ struct ReceivingHalf: Sendable {
         return bytes
     }
 
-    /// The program wants no more bytes: those that wait and those that come are dropped.
+    /// The program wants no more bytes: bytes that wait, and bytes that arrive later, are dropped.
     mutating func stop(_ code: UInt32) {
         guard stopCode == nil, !isDone else { return }
         stopCode = code
@@ -119,7 +122,7 @@ struct ReceivingHalf: Sendable {
         self.size = size
     }
 
-    /// Takes the peer's `reset`. Returns whether it has an effect.
+    /// Handles the peer's `reset`. Returns whether the `reset` has an effect.
     mutating func reset(_ code: UInt32) throws(DeliveryError) -> Bool {
         guard !isResetOnLink else { throw .violation("a second reset of a stream on a link") }
         isResetOnLink = true

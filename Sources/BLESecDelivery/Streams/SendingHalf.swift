@@ -1,5 +1,6 @@
 /// The direction of a stream in which this side sends. Bytes are kept until the peer has them.
 struct SendingHalf: Sendable {
+    /// The written bytes that the peer has not acknowledged, after ``head`` acknowledged bytes.
     private var kept: [UInt8] = []
     /// How many bytes at the start of `kept` the peer has acknowledged.
     private var head = 0
@@ -11,6 +12,7 @@ struct SendingHalf: Sendable {
     private(set) var sentMost: UInt64 = 0
     /// The peer takes bytes up to this offset.
     private(set) var limit: UInt64 = 0
+    /// Whether the program has finished the direction.
     private(set) var isFinished = false
     /// The code of this side's `reset`, which may answer a `stop` of the peer.
     private(set) var resetCode: UInt32?
@@ -28,6 +30,7 @@ struct SendingHalf: Sendable {
     private(set) var isDone = false
     /// Whether the peer has sent `stop` on the current link.
     private var isStopped = false
+    /// The most bytes that are kept here at a time.
     private let capacity: Int
 
     init(capacity: Int) { self.capacity = capacity }

@@ -23,7 +23,7 @@ package final class Streams {
         let priority: FramePriority
         var sending: SendingHalf
         var receiving: ReceivingHalf
-        /// Whether its `open` was sent or received, so that the peer may know of the stream.
+        /// Whether the stream's `open` was sent or received, so that the peer may know of the stream.
         var isOpened = false
         var isLost = false
         /// Whether the program has the stream, or will get it.
@@ -52,7 +52,7 @@ package final class Streams {
         }
     }
 
-    /// Which side opened a stream, and how many it had opened before.
+    /// Which side opened a stream, and how many streams that side had opened before.
     private struct Number: Hashable, Comparable {
         var isOwn: Bool
         var index: UInt64
@@ -73,6 +73,7 @@ package final class Streams {
     #endif
     private var handles: [Number: Handle] = [:]
     private var lastHandle: Handle = 0
+    /// The order of the two sides' keys or tokens; nil before the first `resume` of the peer.
     private var order: Order?
     /// The token of the peer's instance, with which these streams are shared.
     private var peerToken = Identifier.none
@@ -156,7 +157,7 @@ package final class Streams {
         return add(number, label, priority)
     }
 
-    /// Accepts the next stream with a wanted label that the peer has opened.
+    /// Accepts the next stream that the peer has opened and whose label is wanted.
     package func accept(
         where isWanted: (_ label: String) -> Bool = { _ in true }
     ) -> (handle: Handle, label: String, priority: FramePriority)? {
@@ -193,8 +194,9 @@ package final class Streams {
         streams[handle]?.sending.isFinished ?? false
     }
 
-    /// The code of the peer's `reset`; without a `reset`, that of its first `stop`; nil without
-    /// both. A `reset` or `stop` of a direction whose receiver was done with it does not count.
+    /// The code of the peer's `reset`; without a `reset`, the code of the peer's first `stop`; nil
+    /// without both. A `reset` or `stop` does not count if it comes after the direction's receiver
+    /// was done with the direction.
     package func resetCode(_ handle: Handle) -> UInt32? {
         streams[handle].flatMap { $0.receiving.resetCode ?? $0.sending.stopCode }
     }
@@ -261,8 +263,8 @@ package final class Streams {
         change(handle) { $0.receiving.stop(code) }
     }
 
-    /// Success once the peer's program has taken everything that was written, or the reason why it
-    /// has not; nil while this is undecided.
+    /// Success once the peer's program has taken everything that was written; a failure if this
+    /// side's direction was reset, or if the stream was lost before that; nil while undecided.
     package func writeResult(_ handle: Handle) -> Result<Void, Failure>? {
         guard let stream = streams[handle] else { return .failure(.sessionLost) }
         if let code = stream.sending.resetCode { return .failure(.reset(code: code)) }
@@ -287,8 +289,8 @@ package final class Streams {
 
     /// Whether something has changed for the program since the last ``takeTouched()``.
     package var hasNews: Bool { hasForgotten || !touched.isEmpty }
-    /// Whether a stream that is over was forgotten since the last ``takeTouched()``, so that others
-    /// may be opened.
+    /// Whether a stream that is over was forgotten since the last ``takeTouched()``, so that other
+    /// streams may be opened.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -318,8 +320,8 @@ package final class Streams {
     private var openLimit: UInt64 {
         min(peerOverCount + UInt64(limits.streams), acceptedCount + UInt64(limits.waiting))
     }
-    /// Whether the peer should get a new limit: it can open no more streams, or the limit has grown
-    /// by half of the streams that may wait.
+    /// Whether the peer should get a new limit: the peer can open no more streams, or the limit has
+    /// grown by at least half of the number of streams that may wait.
     private var owesLimit: Bool {
         openLimit > toldLimit
             && (toldLimit <= peerCount || openLimit >= toldLimit + UInt64(limits.waiting + 1) / 2)
@@ -494,8 +496,8 @@ package final class Streams {
     /// `resume` shows.
     func markOwnResumeAsReceived() { hasPeerReceivedResume = true }
 
-    /// Ends all streams, because the peer or this side has begun a new instance. Streams of which no
-    /// link has told the peer belong to the new instances, and are numbered anew.
+    /// Ends the streams, because the peer or this side has begun a new instance. This side's streams
+    /// whose `open` was never sent belong to the new instances, and are numbered anew.
     func lose() {
         while let handle = arrived.popFirst() { streams[handle] = nil }
         let untold = handles.filter { $0.key.isOwn && $0.key.index >= toldCount }
@@ -525,7 +527,7 @@ package final class Streams {
 
     // MARK: - Records of the peer
 
-    /// Takes a record. Returns whether it shows that a stream makes progress.
+    /// Handles a record. Returns whether the record shows that a stream makes progress.
     func receive(_ record: StreamRecord) throws(DeliveryError) -> Bool {
         switch record {
         case .streams(let limit):
@@ -631,8 +633,8 @@ package final class Streams {
         return lastHandle
     }
 
-    /// Changes a stream. Then queues it if it has something to send, or forgets it if it is over.
-    /// Returns nil for an unknown stream.
+    /// Changes a stream. Then queues the stream if it has something to send, or forgets the stream
+    /// if it is over. Returns nil for an unknown stream.
     @discardableResult
     private func change<Result, Failure: Error>(
         _ handle: Handle, _ body: (inout Stream) throws(Failure) -> Result

@@ -4,8 +4,8 @@ internal import BLESecLinks
 /// value of each GATT write or notification is one fragment.
 ///
 /// Fragments may arrive in any order and more than once. Each side accepts a window of fragments,
-/// counted from the first one that has not been read completely, and tells the peer the limit: the
-/// first number beyond that window. So each side holds a bounded number of the peer's bytes. A
+/// counted from the first fragment that has not been read completely, and tells the peer the limit:
+/// the first number beyond that window. So each side holds a bounded number of the peer's bytes. A
 /// fragment that does not fit into the stream is ignored: it may be late, or come from another
 /// device nearby. Once a later fragment has arrived, the first missing fragment must arrive within
 /// ``gapTimeout``; otherwise the stream fails.
@@ -132,7 +132,7 @@ struct FragmentStream: Sendable {
 
     // MARK: - Receiving
 
-    /// Takes a fragment from the peer.
+    /// Handles a fragment from the peer.
     ///
     /// - Returns: whether the fragment was accepted. The limit in a data fragment of this stream is
     ///   used even if the fragment is outside of the window.

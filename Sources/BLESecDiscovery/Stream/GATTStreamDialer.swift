@@ -12,7 +12,7 @@ package struct GATTStreamDialer: Sendable {
     private static let notificationOverhead = 5
     /// The ATT MTU until the two devices negotiate another.
     private static let defaultMTU = 23
-    /// The MTUs that bluetoothd can have negotiated; it allows at most 517.
+    /// The MTUs that bluetoothd can have negotiated; bluetoothd allows at most 517.
     private static let negotiableMTUs = defaultMTU...517
 
     private let device: RemoteDevice
@@ -20,7 +20,7 @@ package struct GATTStreamDialer: Sendable {
     private let toDialer: RemoteCharacteristic
     private var bluetoothd: Bluetoothd { device.bluetoothd }
 
-    /// Finds the stream of a service of a connected device; nil when the service has none.
+    /// Finds the stream of a service of a connected device; nil when the service has no stream.
     ///
     /// - Throws: ``DiscoveryError/Code/notFound`` when the device does not have the service,
     ///   ``DiscoveryError/Code/exhausted`` when the service or the stream is not known, and may be

@@ -32,7 +32,8 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     private let carrier: Carrier
     private weak var handler: (any LinkHandler)?
     private var timer: LoopTimer?
-    /// The number of fragments that were passed to bluetoothd and that it has not answered yet.
+    /// The number of fragments that were passed to bluetoothd, and that bluetoothd has not answered
+    /// yet.
     private var unansweredCount = 0
     private var failure: LinkError?
     /// The time at which a device that has ended its subscription counts as disconnected.
@@ -147,7 +148,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
 }
 
 extension GATTStreamLink {
-    /// Takes a fragment from a write or a notification; a fragment of another stream is ignored.
+    /// Handles a fragment from a write or a notification; ignores a fragment of another stream.
     func take(_ fragment: StreamFragment) {
         loop.assertCurrent()
         guard !isClosed, !isLost, failure == nil else { return }

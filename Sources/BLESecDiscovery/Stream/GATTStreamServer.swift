@@ -30,7 +30,7 @@ package final class GATTStreamServer: @unchecked Sendable {
         return [toListener, toDialer]
     }
 
-    /// The published application. No device is served until it is set.
+    /// The published application. Until this property is set, no device is served.
     package weak var application: Registration?
 
     private let adapter: BluetoothAdapter

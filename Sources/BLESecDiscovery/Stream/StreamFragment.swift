@@ -4,7 +4,8 @@
 /// count modulo 2^16.
 struct StreamFragment: Sendable, Hashable {
     enum Kind: UInt8 {
-        /// The dialer opens a stream, or the listener accepts it: `u8 version · u16 size`.
+        /// The dialer opens a stream, or the listener accepts it. The payload is
+        /// `u8 version · u16 size`; see ``StreamFragment/acceptedSize``.
         case open = 1
         /// One or more bytes of the stream.
         case data = 2

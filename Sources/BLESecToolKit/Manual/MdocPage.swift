@@ -5,7 +5,9 @@ struct MdocPage {
     /// The width at which lines of prose wrap in the source, in characters.
     private static let width = 78
 
-    /// - Parameter date: the day on which the page was changed last, such as `November 24, 2026`.
+    /// Writes the source of `page`.
+    ///
+    /// - Parameter date: the date that the page shows, such as `November 24, 2026`.
     init(_ page: ManualPage, date: String) {
         text = ".Dd \(date)\n.Dt \(page.title.uppercased()) \(page.chapter)\n.Os\n"
         text += ".Sh NAME\n.Nm \(Self.argument(page.title))\n.Nd \(Self.escaped(page.summary))\n"
@@ -50,7 +52,7 @@ struct MdocPage {
         if isInList { text += ".El\n" }
     }
 
-    /// A parameter of a synopsis.
+    /// The line of source for a parameter of a synopsis.
     private static func line(_ parameter: ManualPage.Parameter) -> String {
         switch parameter {
         case .operand(let name):
@@ -117,6 +119,7 @@ struct MdocPage {
         }
     }
 
+    /// Adds `line` to the text, and empties `line`. Does nothing if `line` is empty.
     private mutating func end(_ line: inout String) {
         guard !line.isEmpty else { return }
         // A dot or an apostrophe at the beginning of a line of text would begin a macro.

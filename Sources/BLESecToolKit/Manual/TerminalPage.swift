@@ -66,6 +66,7 @@ struct TerminalPage {
             line(term, indent: Self.indent)
             return wrap(description, indent: Self.deepIndent)
         }
+        // The term replaces the margin of the description's first line.
         let start = text.endIndex
         wrap(description, indent: Self.deepIndent)
         let margin = String(repeating: " ", count: Self.indent)

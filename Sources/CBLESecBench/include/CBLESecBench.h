@@ -46,17 +46,17 @@ typedef struct blesec_bench_load {
     uint64_t least_messages;  // the number of messages on the slowest channel
 } blesec_bench_load;
 
-// Sends messages of `size` bytes on many channels at once: AF_UNIX stream pairs, both ends of each
-// in one epoll loop, on a thread with its own table of descriptors. Each send has `batch` records of
+// Sends messages of `size` bytes on many channels at once. A channel is an AF_UNIX stream pair. All ends
+// are in one epoll loop, on a thread with its own table of descriptors. Each send has `batch` records of
 // length, type, payload and tag, sealed with ChaCha20-Poly1305 of the faster library for the size.
 // Each received message is copied into memory of its own. When `duration` nanoseconds are over,
 // each channel sends once more, and everything is received. Returns false if anything fails.
 bool blesec_bench_many_channels(size_t channels, size_t size, size_t batch, int64_t duration,
                                 blesec_bench_load *_Nonnull load);
 
-// The processor time, in nanoseconds, of a thread that accepts `count` links on a SOCK_SEQPACKET socket,
-// exchanges the packets of a Noise XX channel on each, without any encryption, and closes them. Another
-// thread keeps `dialers` links open, at most 256. Returns -1 after a failure.
+// Measures a thread that accepts `count` links on a SOCK_SEQPACKET socket, exchanges the packets of a Noise
+// XX channel on each link without any encryption, and closes the links. Another thread keeps `dialers` links
+// open, at most 256. Returns the first thread's processor time in nanoseconds, or -1 after a failure.
 int64_t blesec_bench_accept(size_t dialers, uint64_t count);
 
 enum blesec_bench_curve { BLESEC_BENCH_X25519, BLESEC_BENCH_X448 };

@@ -50,8 +50,8 @@ static inline int blesec_ioctl(int descriptor, unsigned long request, void *_Nul
     return ioctl(descriptor, request, argument);
 }
 
-// TIOCOUTQ: stores the memory, in bytes, that a Unix socket's queued data take, or the number of
-// bytes that are free in a Bluetooth socket's send queue.
+// TIOCOUTQ: for a Unix socket, stores the memory, in bytes, that the socket's queued data take. For a Bluetooth
+// socket, stores the free bytes of the send buffer.
 static inline int blesec_output_queue(int descriptor, int *_Nonnull bytes) {
     return ioctl(descriptor, TIOCOUTQ, bytes);
 }

@@ -14,7 +14,7 @@ struct Comparison: Sendable {
     }
 
     /// The number of ratios that both runs have.
-    private(set) var common = 0
+    private(set) var commonCount = 0
     /// The changes: worse ratios before better ones, and in each group the larger changes first.
     private(set) var changes: [Change] = []
 
@@ -25,7 +25,7 @@ struct Comparison: Sendable {
         let before = Dictionary(old.map { ($0.name, $0) }) { first, _ in first }
         for ratio in ratios {
             guard let recorded = before[ratio.name] else { continue }
-            common += 1
+            commonCount += 1
             if let change = Change(ratio, recorded) { changes.append(change) }
         }
         changes.sort { ($0.isWorse ? 1 : 0, $0.size) > ($1.isWorse ? 1 : 0, $1.size) }
@@ -53,9 +53,9 @@ struct Comparison: Sendable {
 extension Comparison.Change {
     /// Nil if the change may be noise, or if a median is not positive.
     ///
-    /// A change counts if it is larger than three standard errors of both medians combined, and
-    /// larger than `leastMargin`: all samples of one run can be slower or faster than those of the
-    /// other run.
+    /// A change counts only if it is larger than three standard errors of both medians combined. It
+    /// also has to be larger than `leastMargin`, since all samples of one run can be slower or
+    /// faster than those of the other run.
     fileprivate init?(_ ratio: Ratio, _ old: RecordedReport.Ratio) {
         let current = ratio.summary
         let errors = [current.standardError, old.standardError]
@@ -93,9 +93,9 @@ extension Summary {
 extension Comparison {
     /// The changes as text. `path` is that of the earlier run's report.
     func text(comparedWith path: String) -> String {
-        let word = common == 1 ? "ratio" : "ratios"
+        let word = commonCount == 1 ? "ratio" : "ratios"
         guard !changes.isEmpty else {
-            return "\nCompared with \(path): no change in \(common) \(word)\n"
+            return "\nCompared with \(path): no change in \(commonCount) \(word)\n"
         }
         let rows = changes.map {
             [
@@ -107,7 +107,7 @@ extension Comparison {
         let table = Table(
             ["ratio", "limit", "result", "before", "now", "change, %", "largest noise, %"],
             words: [0, 1, 2], rows: rows)
-        return "\nCompared with \(path): \(changes.count) of \(common) \(word) changed\n\n"
+        return "\nCompared with \(path): \(changes.count) of \(commonCount) \(word) changed\n\n"
             + table.text
     }
 }

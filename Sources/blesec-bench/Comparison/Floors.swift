@@ -15,13 +15,13 @@ struct Floors: Sendable {
         }
     }
 
-    /// Which floors the measured ratios meet, and how many.
+    /// Which floors the measured ratios meet, and the numbers of floors that are met and not met.
     struct Verdict {
         /// A line for each floor. If the measured ratio does not meet the floor, a line with the
         /// floor's reason follows.
         fileprivate(set) var lines: [String] = []
-        fileprivate(set) var met = 0
-        fileprivate(set) var missed = 0
+        fileprivate(set) var metCount = 0
+        fileprivate(set) var missedCount = 0
     }
 
     private let floors: [Floor]
@@ -43,7 +43,7 @@ struct Floors: Sendable {
                 let best = lessIsBetter ? found.map(\.median).min() : found.map(\.median).max()
             else {
                 verdict.lines.append("FAILED  \(floor.ratio): not measured")
-                verdict.missed += 1
+                verdict.missedCount += 1
                 continue
             }
             let isMissed = Ratio.isWorse(best, than: floor.worst, lessIsBetter: lessIsBetter)
@@ -52,9 +52,9 @@ struct Floors: Sendable {
                     + "\(lessIsBetter ? "at most" : "at least") \(floor.worst)")
             if isMissed {
                 verdict.lines.append("        \(floor.reason)")
-                verdict.missed += 1
+                verdict.missedCount += 1
             } else {
-                verdict.met += 1
+                verdict.metCount += 1
             }
         }
         return verdict

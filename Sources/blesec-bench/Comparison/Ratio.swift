@@ -23,6 +23,7 @@ struct Ratio: Sendable {
     var basis: Basis
     /// Whether smaller is better.
     var lessIsBetter: Bool
+    /// The ratio in each sample, summarized.
     var summary: Summary
 
     /// Whether a median is worse than `other`: another median, or a floor. A floor (``Floors``) is
@@ -60,8 +61,8 @@ extension EngineScenario.Result {
     fileprivate var ratioToLimit: Ratio? {
         guard library == nil else { return nil }
         return Ratio(
-            "engine/\(suite)/\(size)/\(layer)", to: "primitive", .processor, lessIsBetter: true,
-            ratio)
+            "engine/\(protocolName)/\(size)/\(layer)", to: "primitive", .processor,
+            lessIsBetter: true, ratio)
     }
 }
 
@@ -152,7 +153,7 @@ extension ListenerScenario.Result {
 
 extension LoopsScenario.Result {
     fileprivate var ratiosToOneLoop: [Ratio] {
-        let figures = [("single", goodput), ("batch", batchGoodput), ("opened", handshakes)]
+        let figures = [("single", goodput), ("batch", batchGoodput), ("opened", handshakeRate)]
         return figures.compactMap { figure, compared in
             compared.ratioToOneLoop.map {
                 let name = "many/\(engine)/\(channels)/loops-\(loops)/\(figure)"
@@ -196,7 +197,7 @@ extension StreamScenario.Result {
             ratio("urgent-paced", to: "idle link", lessIsBetter: true, pacedRatio),
             ratio("bulk", to: "bulk alone", lessIsBetter: false, busyShare),
             ratio("bulk-paced", to: "bulk alone", lessIsBetter: false, pacedShare),
-            ratio("two-bulk", to: "one bulk stream", lessIsBetter: false, twoStreams),
+            ratio("two-bulk", to: "one bulk stream", lessIsBetter: false, twoStreamsRatio),
         ]
     }
 }

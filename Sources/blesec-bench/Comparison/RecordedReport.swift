@@ -15,8 +15,8 @@ struct RecordedReport: Sendable {
     let path: String
     let ratios: [Ratio]
 
-    /// - Throws: `noSuchFile`; `badData` if the file is no report of this schema, or if only one of
-    ///   the report and this program is from a debug build.
+    /// - Throws: `noSuchFile`; `badData` if the file is no report of this schema, or if the report is
+    ///   from a debug build and this program is not, or the other way round.
     init(_ path: String) throws(ChannelError) {
         self.path = path
         ratios = try JSONFile.read(path, as: "report to compare with") { json throws(JSONMisfit) in

@@ -65,8 +65,8 @@ final class TransportLayer: EngineLayer {
 
     init(_ protocolName: String) throws {
         let ends = try NoiseHandshakes(protocolName).finishedSides()
-        sender = try ends.dialer.take()
-        receiver = try ends.acceptor.take()
+        sender = try ends.dialer.takeTransport()
+        receiver = try ends.acceptor.takeTransport()
     }
 
     func sealAndOpen(_ count: Int, repetitions: Int) throws {
@@ -85,8 +85,8 @@ final class TransportLayer: EngineLayer {
     }
 }
 
-/// A channel's Noise engine, which also frames records: a plaintext is a type and a payload. It
-/// opens each record in the buffer into which the record was sealed.
+/// A channel's Noise engine, which also frames records: a plaintext is a type and a payload. Each
+/// record is opened in the buffer into which it was sealed.
 final class NoiseEngineLayer: EngineLayer {
     let name = "NoiseEngine"
     private var sender: NoiseEngine

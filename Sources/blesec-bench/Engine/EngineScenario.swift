@@ -18,8 +18,7 @@ struct EngineScenario {
 
     /// The cost of one layer for a record of one size.
     struct Result: Sendable {
-        /// The name of the protocol.
-        var suite: String
+        var protocolName: String
         var layer: String
         /// The name of the measured library, if this is the reference; otherwise nil.
         var library: String?
@@ -32,9 +31,10 @@ struct EngineScenario {
 
     /// Measures all layers of a protocol at one size, with interleaved samples.
     func measure(_ protocolName: String, size: Int) throws -> [Result] {
-        let (reference, library, upper) = try layers(protocolName, size)
+        let (reference, library, upperLayers) = try layers(protocolName, size)
         let layers =
-            [reference] + (slowdown == 0 ? upper : upper.map { Slowdown($0, by: slowdown) })
+            [reference]
+            + (slowdown == 0 ? upperLayers : upperLayers.map { Slowdown($0, by: slowdown) })
         let repetitions = try layers.map { try calibrate($0, size) }
         var samples = [[Double]](repeating: [], count: layers.count)
         for round in 0..<rounds {
@@ -52,7 +52,7 @@ struct EngineScenario {
         }
         return layers.indices.map { index in
             Result(
-                suite: protocolName, layer: layers[index].name,
+                protocolName: protocolName, layer: layers[index].name,
                 library: index == 0 ? library.rawValue : nil, size: size,
                 time: Summary(samples[index]), ratio: Summary(samples[index], over: samples[0]))
         }
@@ -61,17 +61,19 @@ struct EngineScenario {
     /// The reference, its library, and this package's layers above that library.
     private func layers(
         _ protocolName: String, _ size: Int
-    ) throws -> (reference: any EngineLayer, library: RawCipher.Library, upper: [any EngineLayer]) {
+    ) throws -> (
+        reference: any EngineLayer, library: RawCipher.Library, upperLayers: [any EngineLayer]
+    ) {
         guard protocolName != TLSContext.protocolName else {
             let devices = try TLSDevices.shared()
             return (devices.rawTLS, .openSSL, [try TLSEngineLayer(devices)])
         }
         let algorithm = try ProtocolName(protocolName).aead
         let reference = try fastest(algorithm, size: size)
-        let upper: [any EngineLayer] = try [
+        let upperLayers: [any EngineLayer] = try [
             AEADLayer(algorithm), TransportLayer(protocolName), NoiseEngineLayer(protocolName),
         ]
-        return (reference, reference.library, upper)
+        return (reference, reference.library, upperLayers)
     }
 
     /// The cipher of the library that is faster for records of `size` bytes.
@@ -89,7 +91,7 @@ struct EngineScenario {
         return best.cipher
     }
 
-    /// The number of repetitions in a sample.
+    /// The number of repetitions that take ``sampleTime``, by the faster of two trials; at least 16.
     private func calibrate(_ layer: any EngineLayer, _ size: Int) throws -> Int {
         let trialCount = 16
         let first = try sample(layer, size, trialCount)

@@ -1,6 +1,7 @@
 internal import Glibc
 
-/// A layer that is made slower for tests: after each run it spins for a fraction of the run's time.
+/// A layer that is made slower for tests: after each run, the layer keeps the processor busy for a
+/// fraction of the run's time.
 final class Slowdown: EngineLayer {
     private let layer: any EngineLayer
     private let fraction: Double

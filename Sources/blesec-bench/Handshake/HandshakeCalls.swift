@@ -27,19 +27,19 @@ struct HandshakeCalls {
     private let mixesEphemerals: Bool
     /// The numbers of ciphertexts sealed and opened so far. Each is also the slot of the next
     /// ciphertext to seal or open.
-    private var sealed: UInt32 = 0
-    private var opened: UInt32 = 0
+    private var sealedCount: UInt32 = 0
+    private var openedCount: UInt32 = 0
 
     /// Whether a side has a cipher key, and whether that key was used already.
-    private enum Key { case none, new, used }
+    private enum KeyState { case none, new, used }
 
     /// Lists the calls of the handshake `name`, with empty payloads and prologue.
     init(_ name: ProtocolName) {
         self.name = name
         digestLength = name.hash.digestLength
         mixesEphemerals = name.pattern.pskCount > 0
-        // One `key` is enough: after each message, both sides' cipher keys are in the same state.
-        var key = Key.none
+        // One `key` stands for both sides: after each message, their cipher keys are in the same state.
+        var key = KeyState.none
         for _ in Role.allCases { begin(&key) }
         for message in name.pattern.messages {
             var readersKey = key
@@ -49,7 +49,7 @@ struct HandshakeCalls {
         for _ in Role.allCases { split() }
     }
 
-    private mutating func begin(_ key: inout Key) {
+    private mutating func begin(_ key: inout KeyState) {
         let length = name.description.utf8.count
         if length > digestLength { hash(length) }
         mixHash(0)  // The prologue.
@@ -60,7 +60,7 @@ struct HandshakeCalls {
 
     /// Adds the calls of one side for one message.
     private mutating func addCalls(
-        of message: HandshakePattern.Message, writes: Bool, _ key: inout Key
+        of message: HandshakePattern.Message, writes: Bool, _ key: inout KeyState
     ) {
         for token in message.tokens {
             switch token {
@@ -80,26 +80,26 @@ struct HandshakeCalls {
     }
 
     private mutating func split() {
-        var key = Key.none
+        var key = KeyState.none
         hkdf(2, of: 0, &key)
         hkdf(1, of: 0, &key)  // The master secret of additional symmetric keys.
     }
 
-    private mutating func mixPublicKey(_ token: Token, _ key: inout Key) {
+    private mutating func mixPublicKey(_ token: Token, _ key: inout KeyState) {
         mixHash(name.curve.keyLength)
         if token == .e, mixesEphemerals { hkdf(2, of: name.curve.keyLength, &key) }
     }
 
-    private mutating func cryptAndHash(_ count: Int, writes: Bool, _ key: inout Key) {
+    private mutating func cryptAndHash(_ count: Int, writes: Bool, _ key: inout KeyState) {
         let isSealed = key != .none
         if isSealed {
             let isNew = key == .new
             if writes {
-                add(BLESEC_BENCH_SEAL, \.seals, count, slot: sealed, hasNewKey: isNew)
-                sealed += 1
+                add(BLESEC_BENCH_SEAL, \.seals, count, slot: sealedCount, hasNewKey: isNew)
+                sealedCount += 1
             } else {
-                add(BLESEC_BENCH_OPEN, \.opens, count, slot: opened, hasNewKey: isNew)
-                opened += 1
+                add(BLESEC_BENCH_OPEN, \.opens, count, slot: openedCount, hasNewKey: isNew)
+                openedCount += 1
             }
             key = .used
         }
@@ -110,7 +110,7 @@ struct HandshakeCalls {
 
     private mutating func hash(_ count: Int) { add(BLESEC_BENCH_HASH, \.hashes, count) }
 
-    private mutating func hkdf(_ outputs: Int, of input: Int, _ key: inout Key) {
+    private mutating func hkdf(_ outputs: Int, of input: Int, _ key: inout KeyState) {
         add(BLESEC_BENCH_HKDF, \.hkdfs, outputs, of: input)
         key = .new
     }

@@ -29,22 +29,23 @@ struct HandshakeScenario {
     /// Measures one kind of handshake; its samples alternate with samples of its reference.
     func measure(_ subject: any HandshakeSubject) throws -> Result {
         let reference = subject.reference
-        let count = try calibrate { try subject.run($0).time.sum }
-        let repetitions = try reference.map { try calibrate($0.run) }
+        let handshakesPerSample = try calibrate { try subject.run($0).time.sum }
+        let repetitionsPerSample = try reference.map { try calibrate($0.run) }
         var samples: [HandshakeSample] = []
         var referenceTimes: [Double] = []
-        func takeSample() throws { samples.append(try subject.run(count)) }
+        func takeSample() throws { samples.append(try subject.run(handshakesPerSample)) }
         for round in 0..<rounds {
             let precedesReference = round.isMultiple(of: 2)
             if precedesReference { try takeSample() }
-            if let reference, let repetitions {
-                referenceTimes.append(try reference.run(repetitions) / Double(repetitions))
+            if let reference, let repetitionsPerSample {
+                let time = try reference.run(repetitionsPerSample)
+                referenceTimes.append(time / Double(repetitionsPerSample))
             }
             if !precedesReference { try takeSample() }
         }
         /// The time of one handshake in each sample.
         func times(_ time: (BothSides<Double>) -> Double) -> [Double] {
-            samples.map { time($0.time) / Double(count) }
+            samples.map { time($0.time) / Double(handshakesPerSample) }
         }
         return Result(
             name: subject.name,
@@ -58,7 +59,7 @@ struct HandshakeScenario {
             })
     }
 
-    /// The number of handshakes that take ``sampleTime``, by the faster of two trials.
+    /// The number of handshakes that take ``sampleTime``, by the faster of two trials; at least 2.
     private func calibrate(_ run: (Int) throws -> Double) throws -> Int {
         let trialCount = 2
         let first = try run(trialCount)

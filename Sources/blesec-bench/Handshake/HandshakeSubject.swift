@@ -56,8 +56,9 @@ protocol HandshakeSide: AnyObject {
     func read(_ message: [UInt8]) throws
 }
 
-/// Handshakes that one thread runs together, step by step. The clock is read only before and after
-/// all handshakes take the same step, since reading the clock costs as much as a hash.
+/// Handshakes that one thread runs together: all of them take a step before any takes the next.
+/// The clock is read once before and once after all handshakes take a step, and not for each
+/// handshake, since reading the clock costs as much as a hash.
 struct HandshakeBatch<Side: HandshakeSide> {
     private(set) var sample = HandshakeSample()
     private let dialers: [Side]

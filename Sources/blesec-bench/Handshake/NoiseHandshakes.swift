@@ -6,11 +6,11 @@ final class NoiseHandshakes: HandshakeSubject {
     /// The handshake's primitives alone, called from C. Reports call their time the limit.
     let reference: (any HandshakeReference)?
     private let protocolName: ProtocolName
-    private let dialer: Party
-    private let acceptor: Party
+    private let dialer: SideKeys
+    private let acceptor: SideKeys
 
     /// A side's keys: made before the measurement, and used in every handshake.
-    private struct Party {
+    private struct SideKeys {
         let role: Role
         let localStatic: DHKeyPair
         let remoteStatic: [UInt8]?
@@ -31,11 +31,11 @@ final class NoiseHandshakes: HandshakeSubject {
         let ephemeral = pattern.isFallback ? try DHKeyPair.generate(protocolName.curve) : nil
         self.protocolName = protocolName
         reference = RawHandshake(protocolName)
-        dialer = Party(
+        dialer = SideKeys(
             role: .initiator, localStatic: pairs[0],
             remoteStatic: pattern.requiresRemoteStatic(.initiator) ? pairs[1].publicKey : nil,
             psks: psks, carried: ephemeral.map { .local($0) })
-        acceptor = Party(
+        acceptor = SideKeys(
             role: .responder, localStatic: pairs[1],
             remoteStatic: pattern.requiresRemoteStatic(.responder) ? pairs[0].publicKey : nil,
             psks: psks, carried: ephemeral.map { .remote($0.publicKey) })
@@ -78,14 +78,14 @@ final class NoiseHandshakes: HandshakeSubject {
         return batch
     }
 
-    private func begin(_ side: Side, _ party: Party) throws {
+    private func begin(_ side: Side, _ keys: SideKeys) throws {
         side.handshake = try HandshakeState(
-            protocolName: protocolName, role: party.role, localStatic: party.localStatic,
-            remoteStatic: party.remoteStatic, psks: party.psks, carried: party.carried)
+            protocolName: protocolName, role: keys.role, localStatic: keys.localStatic,
+            remoteStatic: keys.remoteStatic, psks: keys.psks, carried: keys.carried)
     }
 
     final class Side: HandshakeSide {
-        /// More than the length of any message with an empty payload.
+        /// More than the length in bytes of any message with an empty payload.
         private static let room = 512
 
         fileprivate var handshake: HandshakeState?
@@ -106,7 +106,7 @@ final class NoiseHandshakes: HandshakeSubject {
             }
         }
 
-        func take() throws -> TransportState {
+        func takeTransport() throws -> TransportState {
             guard let taken = transport.take() else {
                 throw BenchError.wrongResult("TransportState")
             }

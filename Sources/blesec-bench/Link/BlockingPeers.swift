@@ -40,8 +40,8 @@ struct BlockingPeers {
     }
 
     private func sample(isSealed: Bool, _ samples: inout Samples) {
-        // The library that `AEAD` in BLESecPrimitives uses for a message of this size and its type
-        // byte.
+        // The library that `AEAD` in BLESecPrimitives uses with ChaCha20-Poly1305: OpenSSL from 384
+        // bytes of plaintext on. The plaintext is the message and its type byte.
         let library = size + 1 < 384 ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
         let messageTime = time { blesec_bench_blocking_stream(size, $0, isSealed, library) }
         if let messageTime { samples.goodput.append(Double(size) / messageTime * 1e9) }

@@ -18,8 +18,8 @@ struct LinkScenario: Sendable {
         var goodput: Summary
         /// Each round's goodput divided by the plain link's.
         var goodputRatio: Summary?
-        /// Each round's goodput divided by that of two blocking threads in C, if they can do the
-        /// same work.
+        /// Each round's goodput divided by that of two blocking threads in C; nil if these threads
+        /// were not measured, or cannot do the same work.
         var goodputRatioToBlocking: Summary?
         /// Nanoseconds of a round trip: the 50th, 90th and 99th percentiles, and the maximum.
         var roundTrip: Percentiles?
@@ -41,7 +41,8 @@ struct LinkScenario: Sendable {
         }
     }
 
-    /// The samples of one channel at one size, and the numbers of messages in each sample.
+    /// The samples of one channel at one size. A sample of goodput has `transferCount` messages, and
+    /// a sample of round trips has `roundTripCount`.
     private struct Samples {
         var transferCount = 0
         var roundTripCount = 0
@@ -95,8 +96,8 @@ struct LinkScenario: Sendable {
         }
     }
 
-    /// Returns no samples yet, but the numbers of messages and of round trips that take about
-    /// ``sampleTime``, found by trials.
+    /// Finds by trials how many messages one way, and how many round trips, take about
+    /// ``sampleTime``. The result has these two numbers, and no samples yet.
     private func calibrate(_ session: Session, _ size: Int) async throws -> Samples {
         var samples = Samples()
         var count = max(1, 4_096 / size)

@@ -11,8 +11,8 @@ struct PacketScenario: Sendable {
         let acceptor: MeteredLink
     }
 
-    /// All links from the adapter. The driver counts the packets of all links together, and another
-    /// link may still send acknowledgements while one is measured. So each computed number includes
+    /// All links from the adapter. The driver counts the packets of all links together. While one
+    /// link is measured, another may still send acknowledgements. So each computed number includes
     /// the packets of all links.
     var links: [Ends] = []
     /// The adapter of the dialing ends.
@@ -45,7 +45,7 @@ struct PacketScenario: Sendable {
     /// Longer than the delay of an acknowledgement. So if two readings with this pause between them
     /// are equal, nothing more is sent.
     private static let quietTime = Duration.milliseconds(150)
-    private static let attempts = 20
+    private static let mostReadings = 20
     /// The most bytes of messages to send, unless a single message is longer.
     private static let mostBytes = 64 << 10
 
@@ -64,11 +64,12 @@ struct PacketScenario: Sendable {
             computedPackets: after.computed - before.computed)
     }
 
-    /// The first reading that has not changed for ``quietTime`` and adds up: since `start`, the driver
-    /// has counted as many packets as were computed. After ``attempts`` readings, the last reading.
+    /// The first reading that has not changed for ``quietTime`` and adds up: since `start`, the
+    /// driver has counted as many packets as were computed. If none of ``mostReadings`` readings is
+    /// like that, the last one.
     private func settledReading(_ link: Int, since start: Reading? = nil) async throws -> Reading {
         var last = try reading(link)
-        for _ in 0..<Self.attempts {
+        for _ in 0..<Self.mostReadings {
             try await links[link].dialer.loop.sleep(for: Self.quietTime)
             let next = try reading(link)
             let addsUp =

@@ -13,8 +13,8 @@ internal import BLESecPrimitives
 
     /// The bytes before a record's payload: the length and the kind.
     private static let headerLength = 3
-    /// How often one call of ``read()`` receives from the link at most, and one call of
-    /// ``transmit()`` sends to it.
+    /// The largest number of the link's `receive` calls in one ``read()``, and of its `send` calls in
+    /// one ``transmit()``.
     private static let callsPerTurn = 8
     /// While the unsent messages have this many bytes or more, `send` waits.
     private static let writeAhead = 64 << 10
@@ -23,9 +23,9 @@ internal import BLESecPrimitives
     private static let readAhead = 256 << 10
     /// The longest message that is received: twice the longest that the bench sends.
     private static let longestMessage = 2 << 20
-    /// The bytes that are reserved for a message in several records, whose length is known only
-    /// after the last record. The longest message of a default run fits, and is not moved while it
-    /// grows.
+    /// The bytes that are reserved for a message in several records. The message's length is known
+    /// only after the last record. The longest message of a default run fits, and is not moved while
+    /// it grows.
     private static let partialCapacity = 4 * Record.bulkPayload
 
     nonisolated let loop: EventLoop

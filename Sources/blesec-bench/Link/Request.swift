@@ -41,13 +41,13 @@ struct Request: Sendable, Equatable {
 
 /// The end that serves the measuring end's requests, until the channel ends.
 enum Responder {
-    /// Serves the link of another process from its preface, which names the engine, to its end.
-    /// Call this on the link's loop.
+    /// Reads the preface of another process's link, and serves the link with the engine that the
+    /// preface names, until the channel ends. Call this on the link's loop.
     static func serve(_ link: any Link) async throws {
         try await serve(LinkPreface.receive(from: link), over: link)
     }
 
-    /// Serves a link with one engine to its end. Call this on the link's loop.
+    /// Serves a link with this engine until the channel ends. Call this on the link's loop.
     static func serve(_ engine: EngineChoice, over link: any Link) async throws {
         try await serve(engine.open(over: link, role: .acceptor))
     }

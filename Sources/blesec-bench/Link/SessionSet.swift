@@ -1,11 +1,11 @@
 internal import BLESec
 
-/// One open channel for each engine, over links of one kind. The first is the plain channel,
-/// without encryption.
+/// One open channel for each engine, over links of one kind. The first channel is the plain
+/// channel, without encryption.
 struct SessionSet: Sendable {
     let sessions: [Session]
-    /// The packet counter of the sessions' links, if their packets can be counted.
-    let packets: PacketScenario?
+    /// Counts the packets of the sessions' links; nil if they cannot be counted.
+    let packetScenario: PacketScenario?
     private let responders: [Task<Void, any Error>]
 
     /// Opens channels between two ends in this process.
@@ -13,7 +13,7 @@ struct SessionSet: Sendable {
         _ transport: Transport, _ engines: [EngineChoice], _ loops: LoopPair
     ) async throws -> SessionSet {
         var sessions: [Session] = []
-        var packets = transport.dialingAdapter.map { PacketScenario(adapter: $0) }
+        var packetScenario = transport.dialingAdapter.map { PacketScenario(adapter: $0) }
         var responders: [Task<Void, any Error>] = []
         for engine in engines {
             let ends = try await transport.connect(loops)
@@ -22,9 +22,10 @@ struct SessionSet: Sendable {
                     try await Responder.serve(engine, over: ends.acceptor)
                 })
             sessions.append(try await Session(engine, over: ends.dialer))
-            if let metered = ends.metered { packets?.links.append(metered) }
+            if let metered = ends.metered { packetScenario?.links.append(metered) }
         }
-        return SessionSet(sessions: sessions, packets: packets, responders: responders)
+        return SessionSet(
+            sessions: sessions, packetScenario: packetScenario, responders: responders)
     }
 
     /// Opens channels to a process that runs `blesec-bench serve`.
@@ -40,7 +41,7 @@ struct SessionSet: Sendable {
             }.value
             sessions.append(try await Session(engine, over: link))
         }
-        return SessionSet(sessions: sessions, packets: nil, responders: [])
+        return SessionSet(sessions: sessions, packetScenario: nil, responders: [])
     }
 
     /// Ends all channels; throws the first error of either end.

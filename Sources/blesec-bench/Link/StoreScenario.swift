@@ -14,14 +14,14 @@ struct StoreScenario: Sendable {
         var messages: Int
         /// The number of rounds that were measured.
         var rounds: Int
-        /// Messages a second with stores, from the first one queued to the last one confirmed.
+        /// Messages a second with stores, from queueing the first message until the last is confirmed.
         var rate: Summary
         /// Each round's rate with stores, divided by the same round's rate without stores.
         var rateRatio: Summary
         /// Commits of the sender's store a second.
         var commitRate: Summary
-        /// Messages for each commit of the dialer's store and of the acceptor's. The dialer sends
-        /// the messages.
+        /// Messages divided by commits: the commits of the dialer's store, and those of the acceptor's
+        /// store. The dialer sends the messages.
         var messagesPerCommit: BothSides<Summary>
     }
 
@@ -36,17 +36,17 @@ struct StoreScenario: Sendable {
     /// `deadline`.
     func measure(size: Int, loop: EventLoop, until deadline: UInt64) async throws -> Result {
         let folder = try ScratchDirectory()
-        let plain = try await Pair.open(storesIn: nil, loop)
+        let storeless = try await Pair.open(storesIn: nil, loop)
         let stored = try await Pair.open(storesIn: folder.path, loop)
-        var rates: (plain: [Double], stored: [Double]) = ([], [])
+        var rates: (storeless: [Double], stored: [Double]) = ([], [])
         var commits: (dialer: [Double], acceptor: [Double]) = ([], [])
         for round in 0..<rounds where round == 0 || Clock.time < deadline {
             for isStored in round.isMultiple(of: 2) ? [true, false] : [false, true] {
-                let pair = isStored ? stored : plain
+                let pair = isStored ? stored : storeless
                 let before = pair.commits
                 let rate = try await pair.rate(messages, size)
                 guard isStored else {
-                    rates.plain.append(rate)
+                    rates.storeless.append(rate)
                     continue
                 }
                 rates.stored.append(rate)
@@ -54,12 +54,12 @@ struct StoreScenario: Sendable {
                 commits.acceptor.append(Double(pair.commits.acceptor - before.acceptor))
             }
         }
-        try await plain.close()
+        try await storeless.close()
         try await stored.close()
         let count = Double(messages)
         return Result(
             size: size, messages: messages, rounds: rates.stored.count,
-            rate: Summary(rates.stored), rateRatio: Summary(rates.stored, over: rates.plain),
+            rate: Summary(rates.stored), rateRatio: Summary(rates.stored, over: rates.storeless),
             commitRate: Summary(zip(rates.stored, commits.dialer).map { $0 * $1 / count }),
             messagesPerCommit: BothSides(
                 dialer: Summary(commits.dialer.map { count / $0 }),
@@ -125,8 +125,8 @@ struct StoreScenario: Sendable {
             BothSides(dialer: stores?.dialer.commits ?? 0, acceptor: stores?.acceptor.commits ?? 0)
         }
 
-        /// Sends `count` messages, and returns the messages a second, from the first one queued to
-        /// the last one confirmed.
+        /// Sends `count` messages, and returns the messages a second, from queueing the first message
+        /// until the last is confirmed.
         func rate(_ count: Int, _ size: Int) async throws -> Double {
             let message = [UInt8](repeating: 0x5A, count: size)
             return try await Task(executorPreference: dialer.loop) { [dialer] in
@@ -149,7 +149,7 @@ struct StoreScenario: Sendable {
 
 /// A store on disk that counts its commits.
 private final class CountingStore: EndpointStore {
-    private let endpoint: any EndpointStore
+    private let inner: any EndpointStore
     private let count = Locked(0)
     private let fingerprints: (own: Fingerprint, peer: Fingerprint)
 
@@ -160,18 +160,18 @@ private final class CountingStore: EndpointStore {
             throw ChannelError(.configuration, "a store needs both sides' identity keys")
         }
         fingerprints = (own, peer)
-        endpoint = try PeerConnection.Store.open(in: directory, own: own, peer: peer).endpoint
+        inner = try PeerConnection.Store.open(in: directory, own: own, peer: peer).endpoint
     }
 
     /// The store for a connection.
     var store: PeerConnection.Store { .init(own: fingerprints.own, peer: fingerprints.peer, self) }
     var commits: Int { count.withLock { $0 } }
 
-    func claim() -> StoredEndpoint? { endpoint.claim() }
-    func close() { endpoint.close() }
+    func claim() -> StoredEndpoint? { inner.claim() }
+    func close() { inner.close() }
 
     func commit(_ changes: [StoreChange]) throws(StoreFailure) {
-        try endpoint.commit(changes)
+        try inner.commit(changes)
         count.withLock { $0 += 1 }
     }
 }

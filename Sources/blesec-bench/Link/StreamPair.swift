@@ -23,7 +23,8 @@ struct StreamPair: Sendable {
     /// What the acceptor has read.
     private struct Arrivals {
         var bulkBytes = 0
-        var lastUrgent: UInt64 = 0
+        /// The time in nanoseconds at which bytes of an urgent message were read last.
+        var lastUrgentTime: UInt64 = 0
     }
 
     /// The length of an urgent message in bytes.
@@ -96,7 +97,7 @@ struct StreamPair: Sendable {
         while let bytes = try await stream.read() {
             if stream.label == urgentLabel {
                 let now = loop.now.nanoseconds
-                arrivals.withLock { $0.lastUrgent = now }
+                arrivals.withLock { $0.lastUrgentTime = now }
                 try await stream.write(bytes)
             } else {
                 arrivals.withLock { $0.bulkBytes += bytes.count }
@@ -106,9 +107,9 @@ struct StreamPair: Sendable {
 
     // MARK: - Measuring
 
-    /// Keeps `count` bulk streams full while `body` runs.
-    func withBulk<Value: Sendable>(
-        streams count: Int = 1, _ body: @escaping @Sendable () async throws -> Value
+    /// Runs `body` on the dialer's loop while `count` bulk streams are kept full.
+    func withBulkStreams<Value: Sendable>(
+        _ count: Int, _ body: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
         var writers: [Task<Void, any Error>] = []
         for _ in 0..<count {
@@ -130,22 +131,22 @@ struct StreamPair: Sendable {
     }
 
     /// Waits for the duration `settling`, so that the link can fill or empty, and then measures for
-    /// `time`. Urgent messages are sent one after another, with `pause` between them. If `pause` is
-    /// nil, no urgent messages are sent, and the measurement goes on until bulk bytes have arrived,
-    /// so that its goodput is not 0.
+    /// `time`. Urgent messages are sent one after another, with `urgentPause` between them, which may
+    /// be zero. If `urgentPause` is nil, no urgent messages are sent, and the measurement goes on
+    /// until bulk bytes have arrived, so that the measured goodput is not 0.
     func measure(
-        after settling: Duration, for time: Duration, pause: Duration? = nil
+        after settling: Duration, for time: Duration, urgentPause: Duration? = nil
     ) async throws -> Measurement {
         try await loop.sleep(for: settling)
         var measurement = Measurement()
         let start = loop.now
         let end = start.advanced(by: time)
         let before = arrivals.withLock { $0.bulkBytes }
-        if let pause {
+        if let urgentPause {
             // At least one message, however short `time` is.
             repeat {
                 measurement.urgent.append(try await send())
-                if pause > .zero { try await loop.sleep(for: pause) }
+                if urgentPause > .zero { try await loop.sleep(for: urgentPause) }
             } while loop.now < end
         } else {
             try await loop.sleep(until: end)
@@ -172,7 +173,7 @@ struct StreamPair: Sendable {
             }
             count += bytes.count
         }
-        let arrived = arrivals.withLock { $0.lastUrgent }
+        let arrived = arrivals.withLock { $0.lastUrgentTime }
         return Sample(
             oneWay: Double(arrived - start), roundTrip: Double(loop.now.nanoseconds - start))
     }

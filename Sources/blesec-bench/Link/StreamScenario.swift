@@ -19,12 +19,12 @@ struct StreamScenario: Sendable {
         /// The number of rounds that were measured.
         var rounds: Int
         /// The round trip of an urgent message, in nanoseconds: `idle` without bulk data, `busy`
-        /// beside a bulk stream. `pacedIdle` and `paced` are the same two figures with ``pause``
+        /// beside a bulk stream. `pacedIdle` and `pacedBusy` are the same two figures with ``pause``
         /// between messages.
         var idle: LinkScenario.Percentiles
         var busy: LinkScenario.Percentiles
         var pacedIdle: LinkScenario.Percentiles
-        var paced: LinkScenario.Percentiles
+        var pacedBusy: LinkScenario.Percentiles
         /// The median round trip beside a bulk stream divided by the median without bulk data, for
         /// messages without and with ``pause``.
         var busyRatio: Summary
@@ -36,12 +36,12 @@ struct StreamScenario: Sendable {
         var busyShare: Summary
         var pacedShare: Summary
         /// The goodput of two bulk streams together divided by that of one.
-        var twoStreams: Summary
+        var twoStreamsRatio: Summary
     }
 
     /// One round's measurements.
     private struct Round {
-        var idle, pacedIdle, bulkAlone, busy, paced, twoBulk: StreamPair.Measurement
+        var idle, pacedIdle, bulkAlone, busy, pacedBusy, twoBulk: StreamPair.Measurement
 
         static func ratio(_ busy: StreamPair.Measurement, _ idle: StreamPair.Measurement) -> Double
         {
@@ -70,34 +70,37 @@ struct StreamScenario: Sendable {
         return Result(
             transport: transport, rounds: measured.count, idle: percentiles(\.idle),
             busy: percentiles(\.busy), pacedIdle: percentiles(\.pacedIdle),
-            paced: percentiles(\.paced),
+            pacedBusy: percentiles(\.pacedBusy),
             busyRatio: Summary(measured.map { Round.ratio($0.busy, $0.idle) }),
-            pacedRatio: Summary(measured.map { Round.ratio($0.paced, $0.pacedIdle) }),
+            pacedRatio: Summary(measured.map { Round.ratio($0.pacedBusy, $0.pacedIdle) }),
             goodput: Summary(alone),
             busyShare: Summary(measured.map(\.busy.goodput), over: alone),
-            pacedShare: Summary(measured.map(\.paced.goodput), over: alone),
-            twoStreams: Summary(measured.map(\.twoBulk.goodput), over: alone))
+            pacedShare: Summary(measured.map(\.pacedBusy.goodput), over: alone),
+            twoStreamsRatio: Summary(measured.map(\.twoBulk.goodput), over: alone))
     }
 
     private func measureRound(_ pair: StreamPair) async throws -> Round {
         let (time, settling) = (
             Duration.nanoseconds(Int64(sampleTime)), Duration.nanoseconds(Int64(sampleTime / 4))
         )
-        @Sendable func measurement(_ pause: Duration? = nil) async throws -> StreamPair.Measurement
-        {
-            try await pair.measure(after: settling, for: time, pause: pause)
+        /// Measures with this pause between urgent messages, or without urgent messages.
+        @Sendable func measure(urgentPause: Duration?) async throws -> StreamPair.Measurement {
+            try await pair.measure(after: settling, for: time, urgentPause: urgentPause)
         }
-        // `withBulk` runs this measurement, too, on the loop of the connection that sends.
-        let (idle, pacedIdle) = try await pair.withBulk(streams: 0) {
-            (try await measurement(.zero), try await measurement(Self.pause))
+        // Here `withBulkStreams` only runs the measurement on the dialer's loop.
+        let (idle, pacedIdle) = try await pair.withBulkStreams(0) {
+            (try await measure(urgentPause: .zero), try await measure(urgentPause: Self.pause))
         }
-        let besideBulk = try await pair.withBulk(streams: bulkStreams) {
-            let (alone, busy) = (try await measurement(), try await measurement(.zero))
-            return (alone: alone, busy: busy, paced: try await measurement(Self.pause))
+        let besideBulk = try await pair.withBulkStreams(bulkStreams) {
+            (
+                alone: try await measure(urgentPause: nil),
+                busy: try await measure(urgentPause: .zero),
+                pacedBusy: try await measure(urgentPause: Self.pause)
+            )
         }
-        let twoBulk = try await pair.withBulk(streams: 2) { try await measurement() }
+        let twoBulk = try await pair.withBulkStreams(2) { try await measure(urgentPause: nil) }
         return Round(
             idle: idle, pacedIdle: pacedIdle, bulkAlone: besideBulk.alone, busy: besideBulk.busy,
-            paced: besideBulk.paced, twoBulk: twoBulk)
+            pacedBusy: besideBulk.pacedBusy, twoBulk: twoBulk)
     }
 }

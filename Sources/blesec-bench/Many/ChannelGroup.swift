@@ -26,7 +26,8 @@ final class ChannelGroup: @unchecked Sendable {
     private let loop: EventLoop
     /// The number of messages that each channel has received.
     private(set) var received: [Int]
-    private var isOver = false
+    /// Whether the next send of each channel is its last.
+    private var nextSendIsLast = false
 
     private init(_ pairs: [Pair], _ loop: EventLoop) {
         self.pairs = pairs
@@ -47,9 +48,9 @@ final class ChannelGroup: @unchecked Sendable {
     /// Lets every channel send `batch` messages at a time for `window` nanoseconds, and then once
     /// more. When everything is received, returns the bytes of all messages, and the thread's
     /// processor time in nanoseconds.
-    func work(for window: UInt64, batch: Int) async throws -> (bytes: Int, time: UInt64) {
+    func measureSending(for window: UInt64, batch: Int) async throws -> (bytes: Int, time: UInt64) {
         let (before, start) = (received.reduce(0, +), Clock.threadTime)
-        try await sending(batch) {
+        try await keepSending(batch) {
             if window > 0 { try await loop.sleep(for: .nanoseconds(Int64(window))) }
         }
         let time = Clock.threadTime - start
@@ -58,10 +59,10 @@ final class ChannelGroup: @unchecked Sendable {
 
     /// Lets every channel send `batch` messages at a time while `body` runs, and then once more.
     /// When everything is received, returns the result of `body`; throws the error of any channel.
-    func sending<Value>(
+    func keepSending<Value>(
         _ batch: Int, while body: () async throws -> Value
     ) async throws -> Value {
-        isOver = false
+        nextSendIsLast = false
         let tasks = pairs.indices.flatMap { index in
             [
                 Task(executorPreference: loop) { [self] in
@@ -73,7 +74,7 @@ final class ChannelGroup: @unchecked Sendable {
             ]
         }
         let value = try await body()
-        isOver = true
+        nextSendIsLast = true
         for task in tasks { try await task.value }
         return value
     }
@@ -85,7 +86,7 @@ final class ChannelGroup: @unchecked Sendable {
         var message = [UInt8](repeating: 0x5A, count: Self.messageSize)
         message[0] = Mark.other
         let messages = Array(repeating: message, count: batch)
-        while !isOver { try await Self.send(messages, over: channel) }
+        while !nextSendIsLast { try await Self.send(messages, over: channel) }
         message[0] = Mark.last
         try await Self.send(messages.dropLast() + [message], over: channel)
     }

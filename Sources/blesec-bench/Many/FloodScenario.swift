@@ -6,29 +6,30 @@ internal import BLESecLinks
 /// unauthenticated peers. ``KnownPeers/Kind`` says how far the known peers are from the listener.
 struct FloodScenario: Sendable {
     /// The length of each measurement, in nanoseconds.
-    var nanoseconds: UInt64
+    var sampleTime: UInt64
 
     /// The number of descriptors that are needed: both ends of each link.
     static let descriptors = 2 * (UnauthenticatedFlood.allCases.map(\.mostLinks).max() ?? 0)
 
     struct Result: Sendable {
         var engine: String
-        /// Channels a second that near known peers opened: without a flood, and in the flood at
-        /// full speed.
-        var alone: Double
-        var flooded: Double
+        /// Channels a second that near known peers opened without a flood.
+        var rateAlone: Double
+        /// Channels a second that near known peers opened in the flood at full speed.
+        var rateInFlood: Double
         /// The fraction of the near known peers' links on which no channel opened, in the flood at
         /// full speed.
-        var failures: Double
+        var failedShare: Double
         /// How many links of unauthenticated peers ended each second in the flood at full speed.
         var endedLinkRate: Double
-        /// The outcome for each group of known peers, with the flood during which they dialed.
-        var outcomes: [Outcome]
+        /// The groups of known peers that dialed during the floods.
+        var groups: [Group]
 
-        struct Outcome: Sendable {
+        /// A group of known peers, the flood during which they dialed, and what they achieved.
+        struct Group: Sendable {
             var kind: KnownPeers.Kind
             var flood: UnauthenticatedFlood
-            var result: KnownPeers.Outcome
+            var outcome: KnownPeers.Outcome
         }
     }
 
@@ -41,10 +42,10 @@ struct FloodScenario: Sendable {
         let result = try await SecureListener.withScratch(
             peers.acceptor, loop: loops.acceptor
         ) { listener, address in
-            let host = Task(executorPreference: loops.acceptor) { await Self.serve(listener) }
+            let serving = Task(executorPreference: loops.acceptor) { await Self.serve(listener) }
             let knownPeers = { KnownPeers($0, address, peers.dialer, loops.dialer) }
-            let alone = try await knownPeers(.near).dial(for: nanoseconds)
-            var outcomes: [Result.Outcome] = []
+            let alone = try await knownPeers(.near).dial(for: sampleTime)
+            var groups: [Result.Group] = []
             var endedLinkRate = 0.0
             for flood in UnauthenticatedFlood.allCases {
                 let floodPeers = UnauthenticatedPeers(flood, address, messages, floodLoop)
@@ -53,8 +54,8 @@ struct FloodScenario: Sendable {
                 try await floodLoop.sleep(for: .milliseconds(300))
                 let (start, before) = (Clock.time, await floodPeers.endedLinks)
                 for kind in flood.knownPeers {
-                    let outcome = try await knownPeers(kind).dial(for: nanoseconds)
-                    outcomes.append(Result.Outcome(kind: kind, flood: flood, result: outcome))
+                    let outcome = try await knownPeers(kind).dial(for: sampleTime)
+                    groups.append(Result.Group(kind: kind, flood: flood, outcome: outcome))
                 }
                 if flood == .fullSpeed {
                     let ended = Double(await floodPeers.endedLinks - before)
@@ -63,19 +64,20 @@ struct FloodScenario: Sendable {
                 await floodPeers.end()
             }
             await listener.close()
-            await host.value
+            await serving.value
             // The flood at full speed is measured first, and the near peers dial first in it.
-            let near = outcomes[0].result
+            let near = groups[0].outcome
             return Result(
-                engine: engine, alone: alone.rate, flooded: near.rate,
-                failures: Double(near.links - near.served) / Double(max(1, near.links)),
-                endedLinkRate: endedLinkRate, outcomes: outcomes)
+                engine: engine, rateAlone: alone.rate, rateInFlood: near.rate,
+                failedShare: Double(near.links - near.served) / Double(max(1, near.links)),
+                endedLinkRate: endedLinkRate, groups: groups)
         }
         await loops.shutdown()
         await floodLoop.shutdown()
         return result
     }
 
+    /// Accepts channels, and closes each at once, until the listener is closed.
     static func serve(_ listener: SecureListener) async {
         await withDiscardingTaskGroup { group in
             while let channel = try? await listener.accept() {

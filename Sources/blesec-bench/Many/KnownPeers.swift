@@ -38,6 +38,7 @@ actor KnownPeers {
     private let configuration: ChannelConfiguration
     private let loop: EventLoop
     private var outcome = Outcome()
+    /// Whether the time for dials is over, so that no dial begins any more.
     private var isOver = false
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }

@@ -10,12 +10,12 @@ struct ListenerScenario: Sendable {
     /// The number of samples of each kind.
     var rounds: Int
     /// The length of one sample of blesec, in nanoseconds.
-    var nanoseconds: UInt64
+    var sampleTime: UInt64
 
     struct Result: Sendable {
         var engine: String
         /// The number of known peers; each has one link at a time.
-        var dialers: Int
+        var dialerCount: Int
         /// Nanoseconds of processor time for a channel.
         var time: Double
         /// The same without blesec: the primitives of the listener's side of the handshake, and the
@@ -25,9 +25,9 @@ struct ListenerScenario: Sendable {
     }
 
     /// The number of known peers: so many that neither thread has to wait for the other.
-    private static let dialers = 16
+    private static let dialerCount = 16
     /// The number of descriptors that are needed: both ends of each known peer's link.
-    static let descriptors = 2 * dialers
+    static let descriptors = 2 * dialerCount
     /// The numbers of links and of handshakes in one sample of the work in C.
     private static let linksInC = 3_000
     private static let handshakesInC = 800
@@ -42,7 +42,7 @@ struct ListenerScenario: Sendable {
             times.append(try await sample(peers))
         }
         return Result(
-            engine: engine, dialers: Self.dialers, time: times.median, limit: limits.median,
+            engine: engine, dialerCount: Self.dialerCount, time: times.median, limit: limits.median,
             ratioToLimit: Summary(times, over: limits))
     }
 
@@ -51,21 +51,21 @@ struct ListenerScenario: Sendable {
         let (time, served) = try await SecureListener.withScratch(
             peers.acceptor, loop: loops.acceptor
         ) { listener, address in
-            let host = Task(executorPreference: loops.acceptor) {
+            let serving = Task(executorPreference: loops.acceptor) {
                 await FloodScenario.serve(listener)
             }
             func dial(for window: UInt64) async throws -> KnownPeers.Outcome {
-                let kind = KnownPeers.Kind(count: Self.dialers, roundTrip: 0...0)
+                let kind = KnownPeers.Kind(count: Self.dialerCount, roundTrip: 0...0)
                 return try await KnownPeers(kind, address, peers.dialer, loops.dialer).dial(
                     for: window)
             }
             // The first channels take longer, as does the first use of memory.
-            _ = try await dial(for: nanoseconds / 8)
+            _ = try await dial(for: sampleTime / 8)
             let start = await loops.acceptor.run { Clock.threadTime }
-            let outcome = try await dial(for: nanoseconds)
+            let outcome = try await dial(for: sampleTime)
             let time = await loops.acceptor.run { Clock.threadTime } - start
             await listener.close()
-            await host.value
+            await serving.value
             return (time, outcome.served)
         }
         await loops.shutdown()
@@ -74,8 +74,8 @@ struct ListenerScenario: Sendable {
     }
 
     /// Nanoseconds of processor time for a channel without blesec (``Result/limit``). Both sides'
-    /// threads are busy meanwhile, as in a sample of blesec: what one processor does may slow down
-    /// another.
+    /// threads are busy meanwhile, as in a sample of blesec, since work on one processor may slow down
+    /// another processor.
     private func limit(_ protocolName: ProtocolName) async throws -> Double {
         let loops = LoopPair()
         // In XX, both sides make the same calls of primitives.
@@ -83,7 +83,7 @@ struct ListenerScenario: Sendable {
         let handshake = try await primitives(protocolName, loops.acceptor)
         _ = try await dialer
         await loops.shutdown()
-        let time = blesec_bench_accept(Self.dialers, UInt64(Self.linksInC))
+        let time = blesec_bench_accept(Self.dialerCount, UInt64(Self.linksInC))
         guard time >= 0 else { throw BenchError.failed("the listener in C") }
         return Double(time) / Double(Self.linksInC) + handshake
     }

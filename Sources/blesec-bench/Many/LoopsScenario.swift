@@ -11,7 +11,7 @@ struct LoopsScenario: Sendable {
 
     /// The number of loops that exist during the measurement: `loops`, and one for comparison.
     private var allLoops: Int { loops + 1 }
-    /// The number of descriptors that are needed without those of the links: two for each loop.
+    /// The number of descriptors that are needed besides those of the links: two for each loop.
     var descriptors: Int { 2 * allLoops }
 
     struct Result: Sendable {
@@ -20,7 +20,7 @@ struct LoopsScenario: Sendable {
         var channels: Int
         var loops: Int
         /// Channels opened in a second of elapsed time; each loop opens its channels one by one.
-        var handshakes: Compared
+        var handshakeRate: Compared
         /// Bytes of messages in a second of elapsed time, on all channels together: with one
         /// message in each send, and with ``ManyScenario/batch`` messages.
         var goodput: Compared
@@ -36,7 +36,7 @@ struct LoopsScenario: Sendable {
 
     /// The figures of one sample, each for a second of elapsed time.
     private struct Sample {
-        var handshakes: Double
+        var handshakeRate: Double
         var goodput: Double
         var batchGoodput: Double
     }
@@ -73,7 +73,7 @@ struct LoopsScenario: Sendable {
         }
         return Result(
             engine: engine, link: kind, channels: count, loops: loops,
-            handshakes: compared(\.handshakes), goodput: compared(\.goodput),
+            handshakeRate: compared(\.handshakeRate), goodput: compared(\.goodput),
             batchGoodput: compared(\.batchGoodput))
     }
 
@@ -88,17 +88,17 @@ struct LoopsScenario: Sendable {
             let share = (count + loops.count - 1 - index) / loops.count
             return try await ChannelGroup.open(share, kind, peers, loop)
         }
-        let handshakes = Double(count) / Double(Clock.time - start) * 1e9
+        let handshakeRate = Double(count) / Double(Clock.time - start) * 1e9
         let window = ManyScenario.sampleTime(channels: count)
         func goodput(_ batch: Int) async throws -> Double {
             let start = Clock.time
             let bytes = try await Self.onEach(loops) { index, _ in
-                try await groups[index].work(for: window, batch: batch).bytes
+                try await groups[index].measureSending(for: window, batch: batch).bytes
             }
             return Double(bytes.reduce(0, +)) / Double(Clock.time - start) * 1e9
         }
         let sample = Sample(
-            handshakes: handshakes, goodput: try await goodput(1),
+            handshakeRate: handshakeRate, goodput: try await goodput(1),
             batchGoodput: try await goodput(ManyScenario.batch))
         _ = try await Self.onEach(loops) { index, _ in try await groups[index].close() }
         return sample

@@ -6,7 +6,7 @@ struct ManyScenario: Sendable {
     /// The number of messages in one send, when several are sent together.
     static let batch = 16
 
-    /// The number of samples of a ratio.
+    /// The number of samples of each ratio, unless ``rounds(_:channels:)`` lowers the number.
     var rounds: Int
 
     struct Result: Sendable {
@@ -15,7 +15,8 @@ struct ManyScenario: Sendable {
         var channels: Int
         /// Channels opened, one after another, in a second of the processor time that both ends
         /// take together.
-        var handshakes: Double
+        var handshakeRate: Double
+        /// The cost of idle channels, and of channels that send.
         var idle: Cost
         var busy: Cost
         /// Bytes of messages on all channels in a second of processor time of both ends together,
@@ -23,7 +24,8 @@ struct ManyScenario: Sendable {
         var goodput: Double
         /// The same with ``batch`` messages in each send.
         var batchGoodput: Double
-        /// The two goodputs divided by those of an epoll loop in C, if it can do the same work.
+        /// The two goodputs divided by those of an epoll loop in C; nil if that loop cannot do the same
+        /// work.
         var goodputRatioToC: Summary?
         var batchRatioToC: Summary?
         /// The number of the slowest channel's messages divided by the mean of all channels.
@@ -75,7 +77,7 @@ struct ManyScenario: Sendable {
             try await open(kind, peers, channels: count, loop)
         }.value
         let busy = try await Task(executorPreference: loop) {
-            try await work(group, channels: count, loop)
+            try await measureBusy(group, channels: count, loop)
         }.value
         // The epoll loop in C supports only sockets and ChaCha20-Poly1305.
         let isComparable = kind == .unix && engine.contains("_ChaChaPoly_")
@@ -89,7 +91,7 @@ struct ManyScenario: Sendable {
         let messages = busy.messages.reduce(0, +)
         return Result(
             engine: engine, link: kind, channels: count,
-            handshakes: Double(count) / Double(opened.time) * 1e9,
+            handshakeRate: Double(count) / Double(opened.time) * 1e9,
             idle: Cost(opened.idle, since: opened.before, channels: count),
             busy: Cost(busy.state, since: opened.before, channels: count),
             goodput: Double(messages * ChannelGroup.messageSize) / Double(busy.time) * 1e9,
@@ -99,7 +101,7 @@ struct ManyScenario: Sendable {
     }
 
     private struct Opening: Sendable {
-        /// The process's state without channels, and with idle ones.
+        /// The process's state without channels, and with idle channels.
         var before: ProcessState
         var idle: ProcessState
         /// The thread's processor time for the handshakes, in nanoseconds.
@@ -123,12 +125,12 @@ struct ManyScenario: Sendable {
 
     /// Returns the number of each channel's messages in a window of time, the thread's processor
     /// time for them in nanoseconds, and the process's state halfway through the window.
-    private func work(
+    private func measureBusy(
         _ group: ChannelGroup, channels count: Int, _ loop: EventLoop
     ) async throws -> (messages: [Int], time: UInt64, state: ProcessState) {
         // In nanoseconds. The more channels there are, the longer it takes until each has sent.
         let window = min(2_000_000_000, 250_000_000 + 2_000_000 * UInt64(count))
-        return try await group.sending(1) {
+        return try await group.keepSending(1) {
             // Gives every channel time to begin.
             try await loop.sleep(for: .nanoseconds(Int64(window / 8)))
             let (startCounts, startTime) = (group.received, Clock.threadTime)
@@ -155,7 +157,7 @@ struct ManyScenario: Sendable {
         let window = Self.sampleTime(channels: count)
         func sample(_ window: UInt64) async throws -> Double {
             let load = try await Task(executorPreference: loop) {
-                try await group.work(for: window, batch: batch)
+                try await group.measureSending(for: window, batch: batch)
             }.value
             return Double(load.bytes) / Double(load.time) * 1e9
         }

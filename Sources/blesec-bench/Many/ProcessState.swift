@@ -34,7 +34,8 @@ struct ProcessState: Sendable {
         defer { unsafe closedir(folder) }
         var count = 0
         while unsafe readdir(folder) != nil { count += 1 }
-        // Without the entries `.` and `..`, and the descriptor that reads the folder.
+        // The entries `.` and `..` do not count and, in `/proc/self/fd`, neither does the descriptor
+        // that reads the folder.
         return count - (path.hasSuffix("fd") ? 3 : 2)
     }
 }

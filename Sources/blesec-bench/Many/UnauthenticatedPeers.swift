@@ -7,18 +7,19 @@ enum UnauthenticatedFlood: String, CaseIterable, Sendable {
     /// 64 peers with 8 links each, more links than the listener has places for handshakes. When a
     /// link ends, a new one replaces it at once.
     case fullSpeed = "full-speed"
-    /// What a listener over LE can meet: 32 devices that are connected to its adapter. Each has 4
+    /// What a listener over LE can face: 32 devices that are connected to its adapter. Each has 4
     /// links, the limit of handshakes for one address. Together they open 1,000 links a second.
     case lowEnergy = "low-energy"
 
-    var links: Int { self == .fullSpeed ? 64 * 8 : 32 * 4 }
-    /// How long a peer keeps a link, unless the listener closes the link before.
+    /// The number of links that are open at the same time.
+    var linkCount: Int { self == .fullSpeed ? 64 * 8 : 32 * 4 }
+    /// How long a peer keeps a link, unless the listener closes the link earlier.
     var linkLifetime: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }
     /// The known peers that dial during the flood.
     var knownPeers: [KnownPeers.Kind] { self == .fullSpeed ? [.near, .far] : [.overRadio] }
     /// The largest number of links at the same time: those of the unauthenticated peers, and one for
     /// each known peer of the larger group.
-    var mostLinks: Int { links + (knownPeers.map(\.count).max() ?? 0) }
+    var mostLinks: Int { linkCount + (knownPeers.map(\.count).max() ?? 0) }
 }
 
 /// Bytes that an unauthenticated peer can send.
@@ -62,6 +63,7 @@ actor UnauthenticatedPeers {
     private let loop: EventLoop
     /// The number of links that have ended.
     private(set) var endedLinks = 0
+    /// Whether ``end()`` was called, so that no new link replaces one that has ended.
     private var isOver = false
     private var tasks: [Task<Void, Never>] = []
 
@@ -79,7 +81,7 @@ actor UnauthenticatedPeers {
 
     /// Opens all links.
     func start() {
-        for index in 0..<flood.links {
+        for index in 0..<flood.linkCount {
             let bytes = index % 2 == 0 ? messages.firstFlight : []
             tasks.append(
                 Task(executorPreference: loop) { [self, loop, address, flood] in

@@ -37,6 +37,7 @@ extension Axis {
             ticks += factors.map { $0 * power }
             power *= 10
         }
+        // 0.1 % more or less allows for rounding errors of the powers.
         return ticks.filter { $0 >= 0.999 * least && $0 <= 1.001 * most }
     }
 

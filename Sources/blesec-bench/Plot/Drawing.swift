@@ -44,7 +44,7 @@ struct Drawing {
         add("line", style, ["x1": x1, "y1": y1, "x2": x2, "y2": y2], "/>")
     }
 
-    mutating func curve(_ style: Style, _ points: [(x: Double, y: Double)]) {
+    mutating func polyline(_ style: Style, _ points: [(x: Double, y: Double)]) {
         let list = points.map { "\($0.x.fixed(1)),\($0.y.fixed(1))" }.joined(separator: " ")
         add("polyline", style, [:], " points=\"\(list)\"/>")
     }

@@ -63,8 +63,9 @@ struct Panel {
         var x = x
         for (index, series) in series.enumerated() {
             let style = colour(index).map(Drawing.Style.series) ?? .limit
-            drawing.curve(style, [(x: x, y: y - 4), (x: x + 22, y: y - 4)])
+            drawing.polyline(style, [(x: x, y: y - 4), (x: x + 22, y: y - 4)])
             drawing.text(series.name, .small, x: x + 27, y: y)
+            // Allows a width of 6.8 for each character in the style `small`.
             x += 27 + 6.8 * Double(series.name.count) + 12
         }
     }
@@ -79,7 +80,7 @@ struct Panel {
         let places = series.points.map { point in
             (x: xAxis.position(Double(point.size)) + shift, y: yAxis.position(point.value))
         }
-        drawing.curve(colour.map(Drawing.Style.series) ?? .limit, places)
+        drawing.polyline(colour.map(Drawing.Style.series) ?? .limit, places)
         let style = colour.map(Drawing.Style.series) ?? .axis
         for (point, place) in zip(series.points, places) {
             if let colour { drawing.dot(place.x, place.y, series: colour) }

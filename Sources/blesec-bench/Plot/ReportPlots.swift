@@ -26,13 +26,13 @@ struct ReportPlots {
 
     /// Bytes a second of records sealed and opened, with the raw primitive as the limit.
     private var enginePanels: [Panel] {
-        report.engine.map(\.suite).unique.map { suite in
-            let results = report.engine.filter { $0.suite == suite }
+        report.engine.map(\.protocolName).unique.map { protocolName in
+            let results = report.engine.filter { $0.protocolName == protocolName }
             let layers = results.map(\.layer).unique
             // The raw primitive, and the layer that does all the work of a channel's engine.
             let drawnLayers = [layers.first, layers.last].compactMap(\.self).unique
             return Panel(
-                title: "Records: \(suite.shortProtocol)", unit: "MB/s sealed and opened",
+                title: "Records: \(protocolName.shortProtocol)", unit: "MB/s sealed and opened",
                 series: drawnLayers.map { layer in
                     let layerResults = results.filter { $0.layer == layer }
                     let isLimit = layerResults.contains { $0.library != nil }

@@ -11,13 +11,13 @@ struct RadioRun: Sendable {
     private let parameters: RadioParameters
     private let central: RadioLink
     private let peripheral: RadioLink
-    /// The time at which the connection began, in nanoseconds. The anchor points of its events are
-    /// this time plus multiples of the interval.
+    /// The time at which the connection began, in nanoseconds. The anchor points of the connection's
+    /// events are this time plus multiples of the interval.
     private let origin: UInt64
 
     /// The longest wait for one result, in virtual time: an hour.
     private static let longestWait = Duration.seconds(3_600)
-    /// How far the clock advances between two looks for a result.
+    /// How far the clock advances between two checks for a result.
     private static let step = Duration.milliseconds(100)
     /// A pause before a measurement. It is longer than the delay of acknowledgements, so the
     /// measurement counts no acknowledgement of an earlier message.
@@ -41,7 +41,8 @@ struct RadioRun: Sendable {
         await loop.shutdown()
     }
 
-    /// Bytes a second of the bare L2CAP channel, with SDUs of the largest size.
+    /// Bytes a second of the bare L2CAP channel, which sends `volume` bytes in SDUs of the largest
+    /// size.
     func bareGoodput(volume: Int, keepsQueueShort: Bool = false) async throws -> Double {
         try await onLoop {
             central.keepsQueueShort = keepsQueueShort
@@ -52,7 +53,7 @@ struct RadioRun: Sendable {
             let start = await waitForAnchor()
             source.start()
             sink.start()
-            let end = try await advanceClock { sink.count >= volume ? sink.lastArrival : nil }
+            let end = try await advanceClock { sink.byteCount >= volume ? sink.lastArrival : nil }
             return Double(volume) / Double(end - start) * 1e9
         }
     }
@@ -102,12 +103,14 @@ struct RadioRun: Sendable {
     ) async throws -> Value {
         try await onLoop {
             let ends = LinkEnds(dialer: central, acceptor: peripheral)
-            let isOver = Locked(false)
+            let hasReturned = Locked(false)
             let task = Task(executorPreference: loop) {
-                defer { isOver.withLock { $0 = true } }
+                defer { hasReturned.withLock { $0 = true } }
                 return try await body(ends)
             }
-            _ = try await advanceClock { isOver.withLock { $0 } ? clock.now.nanoseconds : nil }
+            _ = try await advanceClock {
+                hasReturned.withLock { $0 } ? clock.now.nanoseconds : nil
+            }
             return try await task.value
         }
     }
@@ -141,16 +144,16 @@ struct RadioRun: Sendable {
     }
 }
 
-/// Fills a link with SDUs.
+/// Sends `volume` bytes over a link, in SDUs of the largest size, as fast as the link takes them.
 private final class BareSource: LinkHandler {
     private let link: RadioLink
     private let sdu: [UInt8]
-    private var unsentCount: Int
+    private var unsentBytes: Int
 
     init(_ link: RadioLink, volume: Int) {
         self.link = link
         sdu = [UInt8](repeating: 0x5A, count: link.maximumSDU)
-        unsentCount = volume
+        unsentBytes = volume
     }
 
     func start() {
@@ -160,12 +163,12 @@ private final class BareSource: LinkHandler {
 
     func linkIsWritable() {
         let sdu = sdu
-        while unsentCount > 0, let sent = try? link.send(sdu.span.extracting(first: unsentCount)),
+        while unsentBytes > 0, let sent = try? link.send(sdu.span.extracting(first: unsentBytes)),
             sent > 0
         {
-            unsentCount -= sent
+            unsentBytes -= sent
         }
-        link.wantsWrite = unsentCount > 0
+        link.wantsWrite = unsentBytes > 0
     }
 
     func linkIsReadable() {}
@@ -175,7 +178,8 @@ private final class BareSource: LinkHandler {
 /// Reads a link and counts bytes.
 private final class BareSink: LinkHandler {
     private let link: RadioLink
-    private(set) var count = 0
+    private(set) var byteCount = 0
+    /// The time in nanoseconds at which bytes arrived last.
     private(set) var lastArrival: UInt64 = 0
 
     init(_ link: RadioLink) { self.link = link }
@@ -189,7 +193,7 @@ private final class BareSink: LinkHandler {
         let bytes = [UInt8](capacity: 64 << 10) { buffer in
             while (try? link.receive(into: &buffer)) == .bytes, !buffer.isFull {}
         }
-        count += bytes.count
+        byteCount += bytes.count
         lastArrival = link.loop.now.nanoseconds
     }
 

@@ -8,8 +8,8 @@ internal import BLESecTesting
 struct RadioScenario: Sendable {
     /// The smallest number of bytes in a bulk measurement.
     var leastVolume = 256 << 10
-    /// The smallest number of connection intervals in a bulk measurement. With so many, the last
-    /// interval, which may be partly used, hardly changes the result.
+    /// The smallest number of connection intervals in a bulk measurement. The last interval may be
+    /// used only in part; with so many intervals, this hardly changes the result.
     var leastIntervals = 64
     /// The bytes of one message in a bulk measurement.
     static let messageSize = 16 << 10
@@ -67,6 +67,7 @@ struct RadioScenario: Sendable {
         return results
     }
 
+    /// The number of bytes in a bulk measurement, in whole messages.
     private func volume(_ parameters: RadioParameters) -> Int {
         let time = Double(parameters.interval) / 1e9 * Double(leastIntervals)
         let bytes = max(Double(leastVolume), parameters.goodputLimit * time)

@@ -63,11 +63,13 @@ struct RadioStreams: Sendable {
         let measured = try await run.whileTimePasses { [self] ends in
             let ends = LinkEnds(dialer: wrap(ends.dialer), acceptor: wrap(ends.acceptor))
             let pair = try await StreamPair(over: ends, urgentPriority: urgentPriority)
-            let idle = try await pair.measure(after: .seconds(1), for: time, pause: pause)
-            let bulk = try await pair.withBulk(streams: bulkStreams) {
+            let idle = try await pair.measure(
+                after: .seconds(1), for: time, urgentPause: pause)
+            let bulk = try await pair.withBulkStreams(bulkStreams) {
                 (
                     alone: try await pair.measure(after: .seconds(1), for: time),
-                    busy: try await pair.measure(after: .seconds(1), for: time, pause: pause)
+                    busy: try await pair.measure(
+                        after: .seconds(1), for: time, urgentPause: pause)
                 )
             }
             await pair.close()

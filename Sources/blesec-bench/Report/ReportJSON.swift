@@ -95,7 +95,7 @@ extension Ratio: Reportable {
 extension EngineScenario.Result: Reportable {
     fileprivate var json: JSONValue {
         object([
-            "protocol": suite, "layer": layer, "library": library, "size": size,
+            "protocol": protocolName, "layer": layer, "library": library, "size": size,
             "nanoseconds": time, "ratio-to-raw": ratio,
         ])
     }
@@ -178,12 +178,12 @@ extension StreamScenario.Result: Reportable {
         object([
             "transport": transport, "rounds": rounds,
             "round-trip-nanoseconds": object([
-                "idle": idle, "busy": busy, "paced-idle": pacedIdle, "paced": paced,
+                "idle": idle, "busy": busy, "paced-idle": pacedIdle, "paced": pacedBusy,
             ]),
             "round-trip-ratio-to-idle": object(["busy": busyRatio, "paced": pacedRatio]),
             "goodput-bytes-per-second": goodput,
             "goodput-ratio-to-alone": object([
-                "busy": busyShare, "paced": pacedShare, "two-streams": twoStreams,
+                "busy": busyShare, "paced": pacedShare, "two-streams": twoStreamsRatio,
             ]),
         ])
     }
@@ -193,7 +193,7 @@ extension ManyScenario.Result: Reportable {
     fileprivate var json: JSONValue {
         object([
             "engine": engine, "transport": link.rawValue, "channels": channels,
-            "opened-per-second": handshakes, "goodput-bytes-per-second": goodput,
+            "opened-per-second": handshakeRate, "goodput-bytes-per-second": goodput,
             "batch-goodput-bytes-per-second": batchGoodput, "goodput-ratio-to-c": goodputRatioToC,
             "batch-goodput-ratio-to-c": batchRatioToC, "slowest-over-mean": fairness, "idle": idle,
             "busy": busy,
@@ -215,8 +215,8 @@ extension LoopsScenario.Result: Reportable {
     fileprivate var json: JSONValue {
         object([
             "engine": engine, "transport": link.rawValue, "channels": channels, "loops": loops,
-            "opened-per-second": handshakes.median,
-            "opened-ratio-to-one-loop": handshakes.ratioToOneLoop,
+            "opened-per-second": handshakeRate.median,
+            "opened-ratio-to-one-loop": handshakeRate.ratioToOneLoop,
             "goodput-bytes-per-second": goodput.median,
             "goodput-ratio-to-one-loop": goodput.ratioToOneLoop,
             "batch-goodput-bytes-per-second": batchGoodput.median,
@@ -228,7 +228,7 @@ extension LoopsScenario.Result: Reportable {
 extension ListenerScenario.Result: Reportable {
     fileprivate var json: JSONValue {
         object([
-            "engine": engine, "dialers": dialers, "processor-nanoseconds-per-channel": time,
+            "engine": engine, "dialers": dialerCount, "processor-nanoseconds-per-channel": time,
             "limit-nanoseconds": limit, "ratio-to-limit": ratioToLimit,
         ])
     }
@@ -237,21 +237,21 @@ extension ListenerScenario.Result: Reportable {
 extension FloodScenario.Result: Reportable {
     fileprivate var json: JSONValue {
         object([
-            "engine": engine, "handshakes-per-second-alone": alone,
-            "handshakes-per-second-flooded": flooded, "failed-share": failures,
-            "flood-links-ended-per-second": endedLinkRate, "known-peers": outcomes,
+            "engine": engine, "handshakes-per-second-alone": rateAlone,
+            "handshakes-per-second-flooded": rateInFlood, "failed-share": failedShare,
+            "flood-links-ended-per-second": endedLinkRate, "known-peers": groups,
         ])
     }
 }
 
-extension FloodScenario.Result.Outcome: Reportable {
+extension FloodScenario.Result.Group: Reportable {
     fileprivate var json: JSONValue {
         object([
             "flood": flood.rawValue,
             "minimum-simulated-round-trip-milliseconds": kind.roundTrip.lowerBound,
             "maximum-simulated-round-trip-milliseconds": kind.roundTrip.upperBound,
-            "dials": result.dials, "served-at-once-share": result.servedAtOnceShare,
-            "served-share": result.servedShare,
+            "dials": outcome.dials, "served-at-once-share": outcome.servedAtOnceShare,
+            "served-share": outcome.servedShare,
         ])
     }
 }

@@ -29,8 +29,8 @@ struct ReportText {
     private var engineText: String {
         var text =
             "Sealing and opening one record: processor time, as a multiple of the raw primitive\n"
-        for suite in report.engine.map(\.suite).unique {
-            let results = report.engine.filter { $0.suite == suite }
+        for protocolName in report.engine.map(\.protocolName).unique {
+            let results = report.engine.filter { $0.protocolName == protocolName }
             let layers = results.map(\.layer).unique
             var table = Table(
                 ["size", "raw, ns", "library"] + layers.dropFirst().map { "\($0), ×" },
@@ -41,7 +41,7 @@ struct ReportText {
                     [raw.size.bytes, raw.time.median.fixed(0), raw.library ?? ""]
                         + layerResults.map { $0.ratio.median.fixed(2) })
             }
-            text += "\n\(suite)\n\(table.text)"
+            text += "\n\(protocolName)\n\(table.text)"
         }
         return text
     }
@@ -155,9 +155,9 @@ struct ReportText {
                 [
                     $0.transport, microseconds($0.idle.p50), microseconds($0.busy.p50),
                     multiple($0.busyRatio), microseconds($0.pacedIdle.p50),
-                    microseconds($0.paced.p50), multiple($0.pacedRatio),
+                    microseconds($0.pacedBusy.p50), multiple($0.pacedRatio),
                     ($0.goodput.median / 1e6).short, multiple($0.busyShare),
-                    multiple($0.pacedShare), multiple($0.twoStreams),
+                    multiple($0.pacedShare), multiple($0.twoStreamsRatio),
                 ]
             })
         return
@@ -201,7 +201,7 @@ struct ReportText {
                 "\(result.channels)", result.engine.shortProtocol, (result.goodput / 1e6).short,
                 multiple(result.goodputRatioToC), (result.batchGoodput / 1e6).short,
                 multiple(result.batchRatioToC), result.fairness.fixed(2),
-                result.handshakes.fixed(0), memory[0], memory[1], memory[2],
+                result.handshakeRate.fixed(0), memory[0], memory[1], memory[2],
                 result.busy.descriptors.fixed(1), "\(result.busy.threads)",
                 "\(result.busy.maps)",
             ])
@@ -213,20 +213,21 @@ struct ReportText {
     }
 
     private var loopsText: String {
-        let hasFactor = report.loops.contains { $0.loops > 1 }
-        let factor = hasFactor ? ["× one loop"] : []
+        let hasRatio = report.loops.contains { $0.loops > 1 }
+        let ratioHeading = hasRatio ? ["× one loop"] : []
         var table = Table(
-            ["channels", "engine", "MB/s"] + factor + ["MB/s, \(ManyScenario.batch)/send"] + factor
-                + ["opened/s"] + factor, words: [1])
+            ["channels", "engine", "MB/s"] + ratioHeading
+                + ["MB/s, \(ManyScenario.batch)/send"] + ratioHeading + ["opened/s"] + ratioHeading,
+            words: [1])
         for result in report.loops {
             func cells(_ figure: LoopsScenario.Compared, _ text: String) -> [String] {
-                hasFactor ? [text, multiple(figure.ratioToOneLoop)] : [text]
+                hasRatio ? [text, multiple(figure.ratioToOneLoop)] : [text]
             }
             table.append(
                 ["\(result.channels)", result.engine.shortProtocol]
                     + cells(result.goodput, (result.goodput.median / 1e6).short)
                     + cells(result.batchGoodput, (result.batchGoodput.median / 1e6).short)
-                    + cells(result.handshakes, result.handshakes.median.fixed(0)))
+                    + cells(result.handshakeRate, result.handshakeRate.median.fixed(0)))
         }
         let loops = report.loops[0].loops
         return "Many channels on \(loops) \(loops == 1 ? "loop" : "loops"), in elapsed time\n\n"
@@ -238,7 +239,7 @@ struct ReportText {
             ["engine", "dialers", "µs a channel", "limit, µs", "× limit"],
             rows: report.listeners.map {
                 [
-                    $0.engine.shortProtocol, "\($0.dialers)", ($0.time / 1e3).fixed(1),
+                    $0.engine.shortProtocol, "\($0.dialerCount)", ($0.time / 1e3).fixed(1),
                     ($0.limit / 1e3).fixed(1), multiple($0.ratioToLimit),
                 ]
             })
@@ -256,22 +257,23 @@ struct ReportText {
             ["flood", "round trip, ms", "dials", "1st try, %", "two tries, %"], words: [0])
         for result in report.flood {
             table.append([
-                result.engine.shortProtocol, result.alone.fixed(0), result.flooded.fixed(0),
-                (100 * result.failures).fixed(1), result.endedLinkRate.fixed(0),
+                result.engine.shortProtocol, result.rateAlone.fixed(0),
+                result.rateInFlood.fixed(0),
+                (100 * result.failedShare).fixed(1), result.endedLinkRate.fixed(0),
             ])
-            for group in result.outcomes {
+            for group in result.groups {
                 let (least, most) = (
                     group.kind.roundTrip.lowerBound, group.kind.roundTrip.upperBound
                 )
                 knownPeers.append([
                     group.flood.rawValue, least == most ? "\(least)" : "\(least)-\(most)",
-                    "\(group.result.dials)", (100 * group.result.servedAtOnceShare).fixed(1),
-                    (100 * group.result.servedShare).fixed(1),
+                    "\(group.outcome.dials)", (100 * group.outcome.servedAtOnceShare).fixed(1),
+                    (100 * group.outcome.servedShare).fixed(1),
                 ])
             }
         }
-        let links = UnauthenticatedFlood.fullSpeed.links
-        return "Handshakes of a listener, alone and among \(links) links of "
+        let linkCount = UnauthenticatedFlood.fullSpeed.linkCount
+        return "Handshakes of a listener, alone and among \(linkCount) links of "
             + "unauthenticated peers, which stay until the listener closes them\n\n\(table.text)\n"
             + "Dials of known peers that opened a channel, by flood and simulated round trip\n\n"
             + knownPeers.text

@@ -20,15 +20,15 @@ final class TLSEngineLayer: EngineLayer {
     init(_ devices: TLSDevices) throws {
         self.devices = devices
         let sides = try TLSHandshakes.finishedSides(devices)
-        sender = try sides.dialer.take()
-        receiver = try sides.acceptor.take()
+        sender = try sides.dialer.takeEngine()
+        receiver = try sides.acceptor.takeEngine()
     }
 
     func moveBuffers(by gap: Int) throws {
         self.gap = [UInt8](repeating: 0, count: gap)
         let sides = try TLSHandshakes.finishedSides(devices)
-        sender = try sides.dialer.take()
-        receiver = try sides.acceptor.take()
+        sender = try sides.dialer.takeEngine()
+        receiver = try sides.acceptor.takeEngine()
         wire = RecordBuffer(capacity: 2 * EngineScenario.bufferSize)
     }
 

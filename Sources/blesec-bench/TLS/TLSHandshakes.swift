@@ -31,6 +31,7 @@ final class TLSHandshakes: HandshakeSubject {
             { try $0.begin(contexts.dialer, .dialer) },
             { try $0.begin(contexts.acceptor, .acceptor) })
         while !batch.first.dialer.isEstablished || !batch.first.acceptor.isEstablished {
+            // A handshake of TLS 1.3 needs fewer flights.
             guard batch.sample.flights.dialer < 4 else {
                 throw BenchError.wrongResult(TLSContext.protocolName)
             }
@@ -71,7 +72,7 @@ final class TLSHandshakes: HandshakeSubject {
             else { throw BenchError.wrongResult("a ticket") }
         }
 
-        func take() throws -> TLSEngine {
+        func takeEngine() throws -> TLSEngine {
             guard let taken = engine.take() else { throw BenchError.wrongResult("TLSEngine") }
             return taken
         }

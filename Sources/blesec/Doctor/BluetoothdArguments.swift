@@ -1,15 +1,15 @@
 /// The options on the command line of a running bluetoothd.
 struct BluetoothdArguments {
-    /// The program, as it was started.
+    /// The name or path with which the program was started.
     let program: String
     /// The path of the configuration file: the value of `--configfile`, or the default.
     private(set) var configurationPath = "/etc/bluetooth/main.conf"
     /// Whether `--experimental` is given.
     private(set) var isExperimental = false
     /// The patterns of `--plugin`: only matching plugins run. Nil without the option.
-    private var enabled: [String]?
+    private var includedPatterns: [String]?
     /// The patterns of `--noplugin`: no matching plugin runs.
-    private(set) var disabled: [String] = []
+    private(set) var excludedPatterns: [String] = []
     /// The options other than `--noplugin`.
     private var others: [String] = []
 
@@ -77,9 +77,9 @@ struct BluetoothdArguments {
         let patterns = value.split { $0 == "," || $0 == " " }.map(String.init)
         switch name {
         case "--plugin":
-            enabled = patterns
+            includedPatterns = patterns
             others.append("--plugin=" + value)
-        case "--noplugin": disabled = patterns
+        case "--noplugin": excludedPatterns = patterns
         default:
             configurationPath = value
             others.append("--configfile=" + value)
@@ -88,14 +88,14 @@ struct BluetoothdArguments {
 
     /// Whether the options let a plugin of this name run.
     func runs(_ plugin: String) -> Bool {
-        if disabled.contains(where: { Self.matches($0, plugin) }) { return false }
-        return enabled?.contains { Self.matches($0, plugin) } ?? true
+        if excludedPatterns.contains(where: { Self.matches($0, plugin) }) { return false }
+        return includedPatterns?.contains { Self.matches($0, plugin) } ?? true
     }
 
-    /// The command line that excludes these plugins too. Nil if it has characters that systemd
-    /// would read differently, or if the program's path is not absolute.
-    func leavingOut(_ plugins: [String]) -> String? {
-        let patterns = (disabled + plugins).joined(separator: ",")
+    /// The command line that also excludes `plugins`. Nil if it would have characters that systemd
+    /// reads differently, or if the program's path is not absolute.
+    func commandLine(leavingOut plugins: [String]) -> String? {
+        let patterns = (excludedPatterns + plugins).joined(separator: ",")
         let words = [program] + others + ["--noplugin=" + patterns]
         let isPlain = words.allSatisfy { word in
             word.utf8.allSatisfy { byte in

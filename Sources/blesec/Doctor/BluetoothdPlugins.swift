@@ -20,7 +20,7 @@ enum BluetoothdPlugins {
         _ arguments: BluetoothdArguments, _ configuration: MainConfiguration?, _ facts: SystemFacts
     ) -> [String]? {
         let paths = (arguments.program.hasPrefix("/") ? [arguments.program] : [])
-        for path in paths + SystemFacts.daemonPaths {
+        for path in paths + SystemFacts.bluetoothdPaths {
             guard case .bytes(let program) = facts.read(path, limit: 16 << 20) else { continue }
             let compiledIn = sources(in: program)
             guard !compiledIn.isEmpty else { return nil }

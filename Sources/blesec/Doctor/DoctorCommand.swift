@@ -49,7 +49,7 @@ enum DoctorCommand {
         findings.addSockets()
         let bluetoothd = await Bluetoothd.connect()
         // Includes the user's rights and the configuration.
-        await findings.addDaemon(bluetoothd)
+        await findings.addBluetoothd(bluetoothd)
         findings.addSwitches()
         for adapter in await bluetoothd.inspection { findings.addAdapter(adapter) }
         if await bluetoothd.isRunning, await bluetoothd.adapters.isEmpty {

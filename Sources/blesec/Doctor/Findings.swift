@@ -109,7 +109,7 @@ struct Findings {
 
     // MARK: - bluetoothd
 
-    mutating func addDaemon(_ bluetoothd: Bluetoothd) async {
+    mutating func addBluetoothd(_ bluetoothd: Bluetoothd) async {
         let answer: BluetoothdAnswer
         let process: Int?
         if await bluetoothd.isRunning {
@@ -138,7 +138,7 @@ struct Findings {
     mutating func addRights(_ answer: BluetoothdAnswer) {
         let rights = UserRights(facts)
         let remedy = "`adduser USER bluetooth` as root, and log in again"
-        switch (answer, rights.isInGroup) {
+        switch (answer, rights.isInBluetoothGroup) {
         case (.refused, true?):
             add(
                 .bad, "rights", "D-Bus's policy keeps this user from bluetoothd", remedy: "ask root"
@@ -197,7 +197,7 @@ struct Findings {
                 remedy:
                     "`Channels = 1` below `[GATT]` in \(arguments.configurationPath) prevents that")
         }
-        addConnectionTimes(configuration, arguments.configurationPath)
+        addConnectionParameters(configuration, arguments.configurationPath)
     }
 
     /// Reads the configuration file, and adds its faults; nil if the file cannot be read.
@@ -231,7 +231,7 @@ struct Findings {
             return add(.good, "plugins", "none that uses a link of another program")
         }
         let remedy =
-            arguments.leavingOut(running).map {
+            arguments.commandLine(leavingOut: running).map {
                 "type `systemctl edit bluetooth`, and there `[Service]`, `ExecStart=` and "
                     + "`ExecStart=\($0)`, each in a line of its own; then `systemctl restart "
                     + "bluetooth`"
@@ -243,9 +243,11 @@ struct Findings {
             remedy: remedy)
     }
 
-    /// Adds findings about the intervals of connections.
-    private mutating func addConnectionTimes(_ configuration: MainConfiguration, _ path: String) {
-        for (key, range) in ConnectionTimes.settings {
+    /// Adds findings about the parameters of connections. `path` is that of the configuration file.
+    private mutating func addConnectionParameters(
+        _ configuration: MainConfiguration, _ path: String
+    ) {
+        for (key, range) in ConnectionParameters.settings {
             guard let text = configuration.text("LE", key) else { continue }
             if let number = configuration.number("LE", key), range.contains(number) { continue }
             add(
@@ -254,38 +256,41 @@ struct Findings {
                     + "\(range.lowerBound) to \(range.upperBound)",
                 remedy: "correct or remove it")
         }
-        let isSet = ConnectionTimes.settings.contains { configuration.text("LE", $0.key) != nil }
+        let isSet = ConnectionParameters.settings.contains { setting in
+            configuration.text("LE", setting.key) != nil
+        }
         let source = isSet ? "from \(path)" : "the kernel's defaults"
-        add(ConnectionTimes(configuration), "intervals", source, path)
+        add(ConnectionParameters(configuration), "intervals", source, path)
         let adapters = (facts.names(in: "/sys/class/bluetooth") ?? []).filter {
             $0.hasPrefix("hci") && !$0.contains(":")
         }
         for adapter in adapters {
-            guard let times = ConnectionTimes(adapter: adapter, facts),
-                times != ConnectionTimes(configuration)
+            guard let parameters = ConnectionParameters(adapter: adapter, facts),
+                parameters != ConnectionParameters(configuration)
             else { continue }
-            add(times, adapter, "from the kernel", path)
+            add(parameters, adapter, "from the kernel", path)
         }
     }
 
     private mutating func add(
-        _ times: ConnectionTimes, _ subject: String, _ source: String, _ path: String
+        _ parameters: ConnectionParameters, _ subject: String, _ source: String, _ path: String
     ) {
         let remedy =
             "`MinConnectionInterval=6`, `MaxConnectionInterval=12` and `ConnectionLatency=0` below "
             + "`[LE]` in \(path) request 7.5 to 15 ms; then `systemctl restart bluetooth`"
-        if let contradiction = times.contradiction {
+        if let contradiction = parameters.contradiction {
             add(
                 .note, subject,
-                "\(times.text) (\(source)): \(contradiction), so the kernel may refuse them",
+                "\(parameters.text) (\(source)): \(contradiction), so the kernel may refuse them",
                 remedy: remedy)
-        } else if times.isSlow {
+        } else if parameters.isSlow {
             add(
                 .note, subject,
-                "\(times.text) (\(source)): slow, since a link carries little in each interval",
+                "\(parameters.text) (\(source)): slow, since a link carries little in each "
+                    + "interval",
                 remedy: remedy)
         } else {
-            add(.good, subject, "\(times.text) (\(source))")
+            add(.good, subject, "\(parameters.text) (\(source))")
         }
     }
 

@@ -1,8 +1,8 @@
 /// bluetoothd's configuration file.
 struct MainConfiguration {
     private var values: [String: [String: String]] = [:]
-    /// The number of the first line that is wrong: bluetoothd then ignores the whole file. Nil if
-    /// no line is wrong.
+    /// The number of the first wrong line, counted from 1; nil if no line is wrong. If a line is
+    /// wrong, bluetoothd ignores the whole file.
     private(set) var faultyLine: Int?
 
     /// Reads the file by the rules of GLib's key files. If any line is wrong, no setting counts.
@@ -11,7 +11,8 @@ struct MainConfiguration {
         if faultyLine != nil { values = [:] }
     }
 
-    /// Reads the lines up to the first that is wrong, and returns its number; nil if none is wrong.
+    /// Reads the lines up to the first wrong line, and returns the number of that line; nil if no
+    /// line is wrong.
     private mutating func read(_ bytes: [UInt8]) -> Int? {
         var group: String?
         let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)

@@ -22,13 +22,13 @@ struct SystemFacts {
     var hostName: String? { firstLine(of: "/proc/sys/kernel/hostname") }
 
     /// The paths at which bluetoothd's program may be.
-    static let daemonPaths = [
+    static let bluetoothdPaths = [
         "/usr/libexec/bluetooth/bluetoothd", "/usr/lib/bluetooth/bluetoothd",
     ]
 
     /// The first line that `bluetoothd --version` prints; nil if bluetoothd is not found.
     static var bluetoothdVersion: String? {
-        for path in daemonPaths where unsafe access(path, X_OK) == 0 {
+        for path in bluetoothdPaths where unsafe access(path, X_OK) == 0 {
             guard let pipe = unsafe popen("\(path) --version 2>/dev/null", "re") else { continue }
             defer { unsafe pclose(pipe) }
             var bytes = [UInt8](repeating: 0, count: 64)
@@ -48,8 +48,8 @@ struct SystemFacts {
             .map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// The ID of a process with the name `bluetoothd` that belongs to the owner of `/proc`, root;
-    /// nil if there is none. The owner is checked, since any user can start a program with this
+    /// The ID of a process with the name `bluetoothd` whose owner is the owner of `/proc`, which is
+    /// root; nil if there is none. The owner is checked, since any user can start a program with this
     /// name. The doctor's remedies quote the process's command line, and root may follow them.
     var bluetoothdProcess: Int? {
         for name in names(in: "/proc") ?? [] {
@@ -100,13 +100,13 @@ struct SystemFacts {
         return .unreadable(reason: "has more than \(limit) bytes")
     }
 
-    private static func failure(_ number: Int32) -> Content {
-        switch number {
+    private static func failure(_ errorNumber: Int32) -> Content {
+        switch errorNumber {
         case ENOENT, ENOTDIR: .absent
         case EACCES, EPERM: .unreadable(reason: "may not be read by this user")
         default:
             .unreadable(
-                reason: unsafe "cannot be read: \(String(cString: strerror(number)))")
+                reason: unsafe "cannot be read: \(String(cString: strerror(errorNumber)))")
         }
     }
 

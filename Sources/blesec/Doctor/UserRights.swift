@@ -4,7 +4,7 @@ internal import Glibc
 struct UserRights {
     /// Whether the user is in the group `bluetooth`; nil if there is no such group, or the groups
     /// cannot be read.
-    let isInGroup: Bool?
+    let isInBluetoothGroup: Bool?
     let isRoot = geteuid() == 0
     /// The capabilities that `btmgmt` and `btmon` need and that this process lacks; nil if the
     /// capabilities cannot be read.
@@ -15,7 +15,9 @@ struct UserRights {
     ]
 
     init(_ facts: SystemFacts) {
-        isInGroup = Self.bluetoothGroup(facts).flatMap { group in Self.groups?.contains(group) }
+        isInBluetoothGroup = Self.bluetoothGroup(facts).flatMap { group in
+            Self.groups?.contains(group)
+        }
         missingCapabilities = Self.effectiveCapabilities(facts).map { set in
             Self.capabilities.filter { (set >> $0.bit) & 1 == 0 }.map(\.name)
         }

@@ -41,7 +41,8 @@ actor AcceptQuestion {
     private var acceptedKeys: Set<Fingerprint> = []
     private let thread = BlockingThread.required()
     private var isAsking = false
-    /// The offers that wait for the end of another offer's question.
+    /// The offers that wait for the end of another offer's question, each under a number of its own,
+    /// the ticket.
     private var waiting: [UInt64: CheckedContinuation<Void, Never>] = [:]
     private var lastTicket: UInt64 = 0
     /// Whether the last question ended because its offer was withdrawn.
@@ -56,8 +57,8 @@ actor AcceptQuestion {
     /// What becomes of an offer; `withdrawn` if the sender no longer waits for an answer.
     enum Decision: Sendable { case accepted, refused(reason: String), withdrawn }
 
-    /// Decides about an offer. A question ends if its offer is withdrawn. It also ends when the
-    /// task is cancelled, and then the result means nothing.
+    /// Decides about an offer. A question ends when its offer is withdrawn. A question also ends
+    /// when the task is cancelled; the result then means nothing.
     func decision(on offer: FileOffer, from peer: PeerIdentity?) async -> Decision {
         switch choice {
         case .upTo(let limit):
@@ -107,7 +108,7 @@ actor AcceptQuestion {
         case .notAsked: return .withdrawn
         case .yes, .all:
             accepted.insert(offered)
-            // A peer without a key cannot be told from others.
+            // A peer without a key cannot be distinguished from other peers.
             if answer == .all, let key = peer?.fingerprint { acceptedKeys.insert(key) }
             return .accepted
         case .no: return .refused(reason: "it was declined")
@@ -163,8 +164,8 @@ actor AcceptQuestion {
                 if afterWithdrawal { usleep(Self.reactionTime) }
                 var hasAsked = false
                 while true {
-                    // Everything that waits for standard error comes first: it may contain escape
-                    // sequences that would erase the question.
+                    // Text that still waits to be written to standard error is written first: it
+                    // may contain escape sequences that would erase the question.
                     while isatty(STDERR_FILENO) == 1, StandardError.isBehind,
                         !isCancelled.withLock({ $0 })
                     {
@@ -201,6 +202,7 @@ actor AcceptQuestion {
         var line: [UInt8] = []
         var reads = TerminalReads(terminal)
         while line.count < 4_096 {
+            // A cancellation is noticed within 200 ms.
             var entry = pollfd(fd: terminal, events: Int16(POLLIN), revents: 0)
             let ready = unsafe poll(&entry, 1, 200)
             if isCancelled.withLock({ $0 }) { return nil }

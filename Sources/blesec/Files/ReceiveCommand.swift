@@ -10,7 +10,7 @@ enum ReceiveCommand {
     private static let accept = Option(
         name: "--accept", value: "WHAT",
         help: "Which files and folders to take. With ask (the default), blesec asks about each of "
-            + "them on the terminal; the answer `all` takes this one and all further ones of the "
+            + "them on the terminal; the answer `all` is for this and all further offers of the "
             + "same key. With always, all of them are taken. With a size such as 10M, a file or "
             + "folder is taken if it has no more bytes than that. The units are K, M, G and T.")
     private static let overwrite = Option(
@@ -91,7 +91,8 @@ enum ReceiveCommand {
                 }
             } catch {
                 // As in `listen`, the time limit ends the command even with --keep. An error of
-                // configuration, or a socket that this user may not dial, would only come again.
+                // the configuration, or of a socket that this user may not dial, would only come
+                // again.
                 guard arguments.has(keep), interruption.error == nil,
                     !transferConnection.hasReachedTimeLimit, !transferConnection.isDenied,
                     error.code != .configuration

@@ -92,7 +92,7 @@ enum SendCommand {
             do throws(ChannelError) {
                 transfer = try await connection.sendFile(path, sendsHidden: sendsHidden) {
                     omission in
-                    // Symbolic links, devices and pipes are never sent, so this is no error.
+                    // Symbolic links, devices and pipes are never sent, so to omit one is no error.
                     let isFailure = omission.problem != .other
                     Diagnostics.note(
                         "not sent: \(omission.path): \(omission.text)", "omitted",
@@ -104,7 +104,8 @@ enum SendCommand {
                     omissionError.withLock { $0 = $0 ?? error }
                 }
             } catch {
-                // The error is printed when the command ends, which may be much later.
+                // The command prints the first error when it ends, which may be much later. So with
+                // several files, each error is also reported here.
                 if paths.count > 1 {
                     Diagnostics.note(
                         error.reason, "not-sent", [("name", .string(path))] + error.members,
@@ -158,6 +159,8 @@ enum SendCommand {
         return total
     }
 
+    /// Shows the progress of a transfer until it has ended. Returns the name under which the peer has
+    /// stored the file or folder.
     private static func finish(
         _ transfer: FileTransfer, _ display: TransferDisplay
     ) async throws(ChannelError) -> String {

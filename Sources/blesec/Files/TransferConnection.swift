@@ -74,15 +74,16 @@ struct TransferConnection: Sendable {
             }
             return failure
         }
-        // Only a call of `receive` takes the peer's end, so this task waits for the end, too. The
-        // peer should send no message before its end.
+        // The peer's end counts as received only when `receive` has returned it, so this task
+        // calls `receive`. The peer should send no message before its end.
         let receiving = Task(executorPreference: connection.loop) { () -> ChannelError? in
             guard
                 let error = await Forwarder.awaitMessage(
                     on: connection,
                     "run `blesec send` on one side and `blesec receive` on the other")
             else { return nil }
-            // Unlike `leave`, this does not wait until a message of the peer is confirmed.
+            // Unlike `leave`, `close(.interrupted)` does not wait until this side has confirmed the
+            // peer's message.
             try? await connection.close(.interrupted, within: Self.interruptedCloseTimeout)
             await connection.abort()
             return error
@@ -115,7 +116,7 @@ struct TransferConnection: Sendable {
         let unexpectedMessage = await receiving.value
         let connectionFailure = await watching.value
         await end()
-        // If there is one of these errors, it is the cause of `failure` and `connectionFailure`.
+        // One of these errors, if there is any, has caused `failure` and `connectionFailure`.
         let cause =
             interruption.error ?? timeLimitFailure ?? unexpectedMessage
             ?? reportFailure.withLock { $0 }
@@ -135,8 +136,9 @@ struct TransferConnection: Sendable {
 }
 
 /// What the connections of one command are made with: the options, the keys and the target. They
-/// are read once, since reading a key can ask for its passphrase. The ``Interruption`` is made only
-/// after that: until then, Ctrl-C has its default effect, and ends the command at the question.
+/// are read once, since reading a key can ask for its passphrase. The commands make the
+/// ``Interruption`` only after that: until then, Ctrl-C has its default effect, and ends the command
+/// at the question.
 struct TransferSetup {
     private let arguments: Arguments
     private let memory: PeerMemory
@@ -165,10 +167,10 @@ struct TransferSetup {
         let memory = try PeerMemory(arguments)
         self.memory = memory
         let isWaiting = arguments.has(RouteArguments.listen)
-        if isWaiting, let operand, let peer = PeerMemory.peer(operand) {
+        if isWaiting, let operand, let nameOrKey = PeerMemory.nameOrKey(operand) {
             throw arguments.usage(
                 "--listen waits at an endpoint, and not at \(operand): name the endpoint, and "
-                    + "`--remember \(peer)` to accept only that peer")
+                    + "`--remember \(nameOrKey)` to accept only that peer")
         }
         let target =
             try isWaiting

@@ -5,9 +5,9 @@ internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
-/// The progress of files on standard error: lines, if a terminal can redraw them; with `--json` an
-/// object each second, and when a state changes; and otherwise only a line for each transfer that
-/// has ended.
+/// The progress of files on standard error. With `--json`, it is an object each second, and one when
+/// a state changes. Without `--json`, a terminal that can redraw lines shows the progress on such
+/// lines; elsewhere there is only a line for each transfer that has ended.
 final class TransferDisplay: Sendable {
     private struct State: Sendable {
         /// How many questions are on the terminal or wait for their turn. While there are any, no
@@ -20,7 +20,8 @@ final class TransferDisplay: Sendable {
         var lines: [String] = []
     }
 
-    /// The number of all files and folders to transfer, and the sum of their bytes; nil if unknown.
+    /// The number of all files and folders to transfer, and the sum of their bytes. Nil if the number
+    /// is unknown; `bytes` is nil if only the sum is unknown.
     private let total: (count: Int, bytes: UInt64?)?
     private let state = Locked(State())
     /// Whether the progress is shown as lines of the terminal, which are redrawn.
@@ -244,6 +245,7 @@ final class TransferDisplay: Sendable {
         return min(99, Int(Double(bytes) / Double(total) * 100))
     }
 
+    /// A number of bytes with a unit, such as `512 B`, `1.5 MiB` or `640 KiB`.
     static func size(_ bytes: UInt64) -> String {
         var value = Double(bytes)
         var unit = 0
@@ -269,6 +271,7 @@ final class TransferDisplay: Sendable {
         number < 0x1p63 ? UInt64(max(0, number)) : .max
     }
 
+    /// A duration, such as `5:07` (minutes and seconds), `2:05:07` or `3 days`.
     static func time(_ duration: Duration) -> String {
         let seconds = Int(clamping: duration.components.seconds)
         func twoDigits(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }

@@ -25,8 +25,9 @@ enum ForwardCommand {
             "Listens on LOCAL. Each connection there is carried as a stream to the peer, whose "
                 + "blesec connects to REMOTE. LOCAL is unix:PATH, or tcp:ADDRESS:PORT with a "
                 + "loopback address, such as 127.0.0.1 or [::1]. REMOTE may also be at another "
-                + "machine: tcp:ADDRESS:PORT, with a numeric address. Several pairs may be given. The peer's side runs `blesec "
-                + "forward --allow REMOTE`, and refuses every other target. Each side may forward connections and allow targets at the same time. "
+                + "machine: tcp:ADDRESS:PORT, with a numeric address. Several pairs may be given. "
+                + "The peer's side runs `blesec forward --allow REMOTE`, and refuses every other "
+                + "target. Each side may forward connections and allow targets at the same time. "
                 + "A peer that sends a message runs another command: the exit status is then 76.",
             "While the peer is out of reach, blesec looks for it, and connections wait. No byte of a "
                 + "connection is lost or doubled. If the peer's blesec is started anew, connections "
@@ -135,7 +136,8 @@ enum ForwardCommand {
             if failure == nil {
                 try? await connection.leave(within: limit)
             } else {
-                // Unlike `leave`, this does not wait until a message of the peer is confirmed.
+                // Unlike `leave`, `close(.interrupted)` does not wait until this side has confirmed
+                // the peer's message.
                 try? await connection.close(.interrupted, within: limit)
             }
         } orAbort: {

@@ -10,7 +10,7 @@ actor ForwardPlaces {
     private let waiting: LoopCondition
     /// Called the first time that a connection has to wait.
     private let onFirstWait: @Sendable (_ count: Int) -> Void
-    private var free = ForwardPlaces.count
+    private var freeCount = ForwardPlaces.count
     private var hasWaited = false
 
     nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -23,22 +23,24 @@ actor ForwardPlaces {
         waiting = LoopCondition(loop: loop)
     }
 
-    /// Takes a place; waits until one is free. Returns false if the task is cancelled before.
+    /// Takes a place; waits until one is free. Returns false if the task is cancelled before that.
     func take() async -> Bool {
-        while free == 0 {
+        while freeCount == 0 {
             if !hasWaited {
                 hasWaited = true
                 onFirstWait(Self.count)
             }
-            let isCancelled = await waiting.wait(for: .room, isolation: self) { free > 0 }
+            let isCancelled = await waiting.wait(for: .room, isolation: self) {
+                freeCount > 0
+            }
             if isCancelled { return false }
         }
-        free -= 1
+        freeCount -= 1
         return true
     }
 
     func giveBack() {
-        free += 1
+        freeCount += 1
         waiting.wake(.room)
     }
 }

@@ -160,10 +160,11 @@ struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// Tells the kernel to reset the connection when the socket is closed, so that the connection
-    /// does not look complete if this process is killed. ``ForwardedSocket/close(inOrder:)`` undoes
-    /// this for a connection that has ended in good order. Sets SO_OOBINLINE, so that an urgent byte
-    /// stays in its place among the others: streams have no urgent data. Sets TCP_NODELAY, so that
-    /// small pieces are sent at once. A failure to set these two options is ignored.
+    /// does not look complete if this process is killed. ``ForwardedSocket/close(inOrder:)``
+    /// withdraws this request for a connection that has ended in good order. Sets SO_OOBINLINE, so
+    /// that an urgent byte stays in its place among the others: streams have no urgent data. Sets
+    /// TCP_NODELAY, so that small pieces are sent at once. A failure to set these two options is
+    /// ignored.
     static func prepare(_ descriptor: Int32) {
         Socket.resetAtClose(descriptor)
         try? Socket.setOption(descriptor, SOL_SOCKET, SO_OOBINLINE, to: 1)

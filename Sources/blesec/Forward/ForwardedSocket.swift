@@ -28,7 +28,8 @@ actor ForwardedSocket {
     /// Begins to watch the connection, so that a hang-up is noticed while nothing is read.
     func begin() {
         link.setHandler(events)
-        // The kernel reports a hang-up of each descriptor that it watches, for whatever events.
+        // Registers the descriptor with epoll. From then on the kernel reports a hang-up, even while
+        // no event is asked for.
         link.wantsRead = true
         link.wantsRead = false
         // Before a link has a handler, a hang-up is not reported.
@@ -94,24 +95,28 @@ actor ForwardedSocket {
     func finish() {
         hasFinished = true
         _ = link.halfClose()
-        // From now on, ``discardInput()`` has a limit.
+        // Wakes ``discardInput()``: from now on, ``linger`` and ``longestDelivery`` limit its time.
         waiting.wake(.message)
     }
 
     // MARK: - A program whose bytes nobody takes
 
-    /// How long the local program may go on sending once its kernel has everything up to the end.
-    /// If the connection was reset at once, the program might get an error before it has read
-    /// everything.
+    /// How long the local program may go on sending once its kernel has everything that this side
+    /// has sent, including this side's end. If the connection was reset at once, the program might
+    /// get an error before it has read everything.
     private static let linger: Duration = .seconds(2)
     /// How long the local program has, after the end was sent, to receive everything.
     private static let longestDelivery: Duration = .seconds(30)
+    /// The pause between two checks whether the local program's kernel has everything.
     private static let drainCheckInterval: Duration = .milliseconds(100)
 
     /// Reads what the local program sends, and drops it, while the program still receives. Returns
-    /// when the program ends; ``linger`` after the program's kernel has the end, or
-    /// ``longestDelivery`` after the end was sent; after ``stopDiscarding()``; or when the task is
-    /// cancelled.
+    ///
+    /// - when the program ends its direction, or reading fails;
+    /// - ``linger`` after the program's kernel has this side's end;
+    /// - ``longestDelivery`` after this side's end was sent;
+    /// - after ``stopDiscarding()``;
+    /// - when the task is cancelled.
     ///
     /// A program at a Unix socket gets an error when it sends. A TCP connection is reset when it is
     /// closed (``close(inOrder:)``), but not before: the program could lose what it is receiving.
@@ -152,8 +157,9 @@ actor ForwardedSocket {
 
     // MARK: - The end
 
-    /// Waits until the local program takes nothing more, since its end of the connection is gone.
-    /// What it has sent can still be read. Returns false if the task is cancelled before.
+    /// Waits until the local program's end of the connection is gone, so that the program receives
+    /// nothing more. What the program has sent can still be read. Returns false if the task is
+    /// cancelled before that.
     func waitUntilHungUp() async -> Bool {
         while !events.hasHungUp {
             let isCancelled = await waiting.wait(for: .end, isolation: self) { events.hasHungUp }
@@ -162,8 +168,9 @@ actor ForwardedSocket {
         return true
     }
 
-    /// Waits until a TCP connection is reset. Returns false if the task is cancelled before, or if
-    /// a hang-up has another reason: that both programs have ended.
+    /// Waits until a TCP connection is reset. Returns false if the task is cancelled before that,
+    /// if the connection has hung up only because both directions have ended, and at once for a Unix
+    /// socket.
     func waitUntilReset() async -> Bool {
         guard isTCP, await waitUntilHungUp() else { return false }
         guard hasFinished, let socket = link as? SocketLink else { return true }
@@ -179,12 +186,13 @@ actor ForwardedSocket {
         }
     }
 
-    /// Closes the connection. If `inOrder` is false, a TCP connection is reset, so that a program
-    /// that still reads gets an error, and not an end that looks complete. If `inOrder` is true,
-    /// the kernel still sends what was written.
+    /// Closes the connection. If `inOrder` is false, a TCP connection is reset, as
+    /// ``TCPAddress/prepare(_:)`` has requested, so that a program that still reads gets an error, and
+    /// not an end that looks complete. If `inOrder` is true, that request is withdrawn, and the kernel
+    /// still sends what was written.
     func close(inOrder: Bool) {
         if inOrder, let socket = link as? SocketLink, socket.fileDescriptor >= 0 {
-            Socket.resetAtClose(socket.fileDescriptor, false)
+            Socket.resetAtClose(socket.fileDescriptor, isOn: false)
         }
         link.close()
         waiting.wakeAll()

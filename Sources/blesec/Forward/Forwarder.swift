@@ -134,14 +134,14 @@ struct Forwarder: Sendable {
             }
             let first = await group.next() ?? nil
             group.cancelAll()
-            // The dial may have ended while the stream did.
+            // The dial may have succeeded just as the stream ended.
             for await case .success(let socket)? in group { await socket.close(inOrder: false) }
             return first
         }
         return try result?.get()
     }
 
-    /// Reports an event of forwarding, with the target if it concerns one.
+    /// Reports an event of forwarding. `target` is nil if the event concerns no single target.
     private static func note(
         _ event: String, _ reason: String, _ target: String?, at level: Int = 0
     ) {
@@ -151,8 +151,8 @@ struct Forwarder: Sendable {
         Diagnostics.note("forward: \(reason)", event, fields, at: level)
     }
 
-    /// Refuses each stream that the peer opens, for a command that carries no connections. If the
-    /// peer runs `blesec forward`, it reports that its target is not allowed.
+    /// Refuses each stream that the peer opens, for a command that carries no connections. A peer
+    /// that runs `blesec forward` then reports that its target is not allowed.
     static func refuseStreams(of connection: PeerConnection) async {
         for await stream in connection.incomingStreams { await refuse(stream, .notAllowed) }
     }

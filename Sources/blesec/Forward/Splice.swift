@@ -20,7 +20,8 @@ struct Splice: Sendable {
 
     private enum Direction { case outgoing, incoming }
 
-    /// How long the receiver has to take what a sender had sent before it gave up.
+    /// When the sender of a direction has given up, the time in which the receiver can still take
+    /// what was sent before.
     private static let grace: Duration = .seconds(3)
 
     /// Moves bytes until both directions have ended, and closes the connection.

@@ -163,8 +163,8 @@ enum PairCommand {
         }
     }
 
-    /// The identity that --identity names, or else the one in `folder`. If `folder` has none, a new
-    /// one is made there.
+    /// The identity in the file of --identity, or else the identity in `folder`. If `folder` has no
+    /// identity, a new identity is made there.
     private static func identity(
         _ arguments: Arguments, _ folder: StateFolder
     ) throws(ChannelError) -> IdentityKey {
@@ -184,16 +184,16 @@ enum PairCommand {
         case newCode(length: Int), code(digits: String)
         case newInvitation(lifetime: Duration), invitation(PairingInvitation)
 
-        /// What to do when the limit has passed.
+        /// What the user can do when the limit has passed.
         var remedyAfterLimit: String {
             switch self {
             case .newCode: "begin again, with a new code"
             case .newInvitation: "begin again, with a new invitation"
-            case .code, .invitation: Self.remedyOfReader
+            case .code, .invitation: Self.remedyOfUsingSide
             }
         }
-        /// The same, for a side that uses what the other side has made.
-        static let remedyOfReader = "begin again while the other side waits"
+        /// The remedy for the side on which the other side's code or invitation is used.
+        static let remedyOfUsingSide = "begin again while the other side waits"
 
         /// Whether this side makes the code or the invitation, and shows it.
         var showsSecret: Bool {
@@ -227,7 +227,8 @@ enum PairCommand {
                 try limit(arguments, lifetime, "the invitation is valid: use --expires")
             )
         }
-        // Only the inviter decides how long the other side's invitation is valid.
+        // The other side decides how long its invitation is valid. So no lifetime limits `--timeout` for
+        // an invitation here.
         let fullLimit =
             try isInvitation
             ? TimeLimit(arguments, timeout) ?? TimeLimit(PairingInvitation.defaultLifetime)
@@ -236,10 +237,10 @@ enum PairCommand {
             let length = try arguments.number(digits, in: TrustPolicy.PairingCode.lengths)
             return (.newCode(length: length ?? 6), fullLimit)
         }
-        let isOnInput = text == "-"
+        let isOnStandardInput = text == "-"
         // The wait for standard input is a part of the limit.
-        let limit = isOnInput ? fullLimit.begun : fullLimit
-        let codeOrURI = isOnInput ? try await readLine(within: limit) : text
+        let limit = isOnStandardInput ? fullLimit.begun : fullLimit
+        let codeOrURI = isOnStandardInput ? try await readLine(within: limit) : text
         let request: Request =
             isInvitation
             ? .invitation(try PairingInvitation(parsing: codeOrURI))
@@ -264,7 +265,7 @@ enum PairCommand {
         return limit
     }
 
-    /// The first line of standard input, if it comes within `limit`.
+    /// The first line of standard input. Throws `timedOut` if the line does not come within `limit`.
     private static func readLine(within limit: TimeLimit) async throws(ChannelError) -> String {
         let result = await withTaskGroup(of: Result<String, ChannelError>.self) { group in
             group.addTask {
@@ -276,7 +277,7 @@ enum PairCommand {
             }
             group.addTask {
                 try? await limit.wait()
-                return .failure(PairingSession.tooLate(Request.remedyOfReader))
+                return .failure(PairingSession.tooLate(Request.remedyOfUsingSide))
             }
             let first = await group.next()
             group.cancelAll()

@@ -11,10 +11,10 @@ struct PairingOffer: Sendable {
     private let event: String
     private let picture: QRCode?
     /// The path for the PNG image; nil if none was asked for.
-    private let file: String?
+    private let pngPath: String?
 
-    /// Nil for a method of pairing in which nothing is carried over.
-    init?(_ method: TrustPolicy.Pairing, png file: String?) {
+    /// Nil for a method of pairing that has neither a code nor an invitation.
+    init?(_ method: TrustPolicy.Pairing, png path: String?) {
         switch method {
         case .code(let code):
             (text, event, picture) = (code.digits, "code", nil)
@@ -22,12 +22,12 @@ struct PairingOffer: Sendable {
             (text, event, picture) = (invitation.uri, "uri", try? QRCode(invitation.uri))
         case .comparing: return nil
         }
-        self.file = file
+        pngPath = path
     }
 
     func show() throws(ChannelError) {
-        if let file, let picture {
-            try NewFile.create(file, picture.png(scale: 8).span)
+        if let pngPath, let picture {
+            try NewFile.create(pngPath, picture.png(scale: 8).span)
         }
         if let picture, !Diagnostics.isJSON, isatty(STDERR_FILENO) == 1 {
             if picture.terminalWidth <= Environment.width {

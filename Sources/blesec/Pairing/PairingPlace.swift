@@ -26,7 +26,7 @@ struct PairingPlace: Sendable {
     init(_ arguments: Arguments, _ request: PairCommand.Request) throws(ChannelError) {
         let isWaiting = arguments.has(RouteArguments.listen)
         if let text = arguments.operands.first, !text.hasPrefix("service:") {
-            guard PeerMemory.peer(text) == nil else {
+            guard PeerMemory.nameOrKey(text) == nil else {
                 throw arguments.usage(
                     "TARGET is an endpoint or service:UUID: a peer that is not paired has no name")
             }

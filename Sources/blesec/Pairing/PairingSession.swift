@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// One run of `blesec pair`: it meets peers until one of them is paired, a failure ends the run
-/// (`TrustPolicy.Pairing.finalError`), or the time is over.
+/// One run of `blesec pair`. The run dials or accepts peers until one of them is paired, a failure
+/// ends the run (`TrustPolicy.Pairing.finalError`), or the time is over.
 final class PairingSession: Sendable {
     private let method: TrustPolicy.Pairing
     private let place: PairingPlace
@@ -90,8 +90,8 @@ final class PairingSession: Sendable {
             return try await waitForPeer(meet, within: limit)
         } catch {
             await end()
-            // `end()` may have interrupted the last confirmations with a peer, and so have set
-            // `uncertainty`.
+            // `end()` may have interrupted a pairing in its last confirmations. `uncertainty` is then
+            // set.
             throw uncertainty.withLock { $0 } ?? error
         }
     }
@@ -164,8 +164,8 @@ final class PairingSession: Sendable {
             group.cancelAll()
             var results = first.map { [$0] } ?? []
             for await other in group { results.append(other) }
-            // Meanwhile another task may have paired. A success counts more than `mayBePaired`, and
-            // `mayBePaired` counts more than the first result.
+            // Meanwhile another task may have returned a paired peer. Such a success takes
+            // precedence over `mayBePaired`, and `mayBePaired` over the first result.
             return results.first { if case .success = $0 { true } else { false } }
                 ?? results.first {
                     if case .failure(let error) = $0 { error.code == .mayBePaired } else { false }
@@ -206,7 +206,8 @@ final class PairingSession: Sendable {
             finalErrorFeed.yield(error)
         } else {
             log.note(failure)
-            // Only this side's store causes this error. The store could keep no other peer either.
+            // `cannotCreate` comes only from this side's store, which could not store another peer
+            // either.
             if error.code == .cannotCreate { finalErrorFeed.yield(error) }
             if let error = method.finalError(after: error, as: role) { finalErrorFeed.yield(error) }
         }

@@ -164,7 +164,7 @@ enum PeersForgetCommand {
         var kept: [(directory: String, sum: OutboxCommand.Sum)] = []
         for messages in waiting {
             for outbox in messages.outboxes {
-                let queued = outbox.messages.filter { !$0.mayHaveLeft }
+                let queued = outbox.messages.filter { !$0.mayHaveBeenSent }
                 if !queued.isEmpty { try outbox.drop(Set(queued.map(\.number))) }
             }
             let sums = messages.sums

@@ -5,7 +5,7 @@ internal import BLESecToolKit
 struct RememberedPeers: Sendable {
     /// The folder; nil if it is the default one, and does not exist.
     private let folder: StateFolder?
-    /// Each name once, in the order of the file.
+    /// One peer for each name, in the order of the file.
     let peers: [RememberedPeer]
     private let addresses: [Fingerprint: String]
 
@@ -39,8 +39,8 @@ struct RememberedPeers: Sendable {
     }
 
     /// The peer that an operand names, and the folder. The operand is the peer's name, or what
-    /// `blesec peers list` prints for that name. With `orUnfinished`, it may also be the name of an
-    /// unfinished pairing.
+    /// `blesec peers list` prints for that name. With `orUnfinished`, the operand may also be the
+    /// name of an unfinished pairing.
     ///
     /// - Throws: `noSuchPeer`, which suggests a similar name; `usage` when the operand is the name
     ///   of one peer and the printed name of another.

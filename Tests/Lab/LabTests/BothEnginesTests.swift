@@ -8,7 +8,7 @@ import TestSupport
 import Testing
 
 extension Laboratory {
-    /// A listener with both engines, a Noise peer and a TLS peer.
+    /// A Noise peer and a TLS peer of a listener that has both engines.
     @Suite struct BothEnginesTests {
         @Test(
             "a listener serves a Noise peer and a TLS peer alternately, each on a loop of its own")
@@ -62,7 +62,7 @@ extension Laboratory {
     }
 }
 
-/// The configurations of a listener with both engines, a Noise dialer and a TLS dialer.
+/// The configurations of a Noise dialer, of a TLS dialer, and of a listener that has both engines.
 private struct BothEnginesFixture: Sendable {
     let listener: ChannelConfiguration
     let noiseDialer: ChannelConfiguration

@@ -1,5 +1,5 @@
 /// The parameters with which the kernel opens an LE link, unless a program requests others.
-struct ConnectionTimes: Equatable {
+struct ConnectionParameters: Equatable {
     /// The shortest and the longest time between two connection events, in units of 1.25 ms.
     var minimumInterval = 24, maximumInterval = 40
     /// The number of connection events in a row that the peripheral may skip.
