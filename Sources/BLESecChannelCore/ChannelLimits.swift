@@ -68,9 +68,10 @@ public struct ChannelTimeouts: Sendable {
     /// sides have acknowledged everything; 10 seconds. In direct mode, when both sides have ended,
     /// with or without `close()`, the link also has this time to pass on what it has taken.
     public var close: Duration = .seconds(10)
-    /// The age at which a session ends, so that a new session must be made; 24 hours. In negotiated
-    /// mode this side then sends its end with the reason `expired`. In direct mode, which has no
-    /// reasons, the channel fails with `timedOut`, and no end is sent.
+    /// The age at which a session ends, so that a new session must be made; 24 hours. Time in which
+    /// the machine is suspended does not count, as in all these times. In negotiated mode this side
+    /// then sends its end with the reason `expired`. In direct mode, which has no reasons, the
+    /// channel fails with `timedOut`, and no end is sent.
     public var session: Duration = .seconds(24 * 60 * 60)
 
     /// The defaults above.

@@ -280,16 +280,17 @@ package final class DeliveryEndpoint {
 
     /// Whether messages, or this side's end, wait for their fate.
     package var hasPending: Bool { !outgoing.messages.isEmpty }
-    /// The number of frames of messages and streams that were sent, plus the number of received
-    /// records that show progress of messages or streams.
+    /// The number of received records that show progress of messages or streams.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
-    private var linkProgress: UInt64 = 0
-    /// A number that grows whenever messages or streams make progress: on the link, or because this
-    /// side's program takes or confirms a message, or reads from a stream.
+    private var receivedProgress: UInt64 = 0
+    /// A number that grows whenever messages or streams make progress: something is sent for the
+    /// first time to the peer's present instance, a record of the peer shows progress, or this side's
+    /// program takes or confirms a message, or reads from a stream.
     package var progressCount: UInt64 {
-        linkProgress + takenCount + incoming.confirmedCount + streams.readCount
+        let linkProgress = outgoing.progressCount + streams.sentCount + receivedProgress
+        return linkProgress + takenCount + incoming.confirmedCount + streams.readCount
     }
     /// How many messages wait for their fate, and how many bytes these messages have.
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
@@ -429,7 +430,6 @@ package final class DeliveryEndpoint {
             guard length <= limit else { return nil }
         }
         self.schedule = schedule
-        linkProgress += 1
         lastSentWasFrame = true
         if priority == limits.priority { lastWasMessage = isMessage }
         if isMessage { return outgoing.takeRecord(atMost: limit) }
@@ -480,7 +480,9 @@ package final class DeliveryEndpoint {
         if case .resume(let resume) = record {
             guard !received else { throw .violation("a second resume") }
             link = .up(sent: sent, received: true)
-            return try receiveResume(resume, using: &generator)
+            let showsProgress = try receiveResume(resume, using: &generator)
+            if showsProgress { receivedProgress += 1 }
+            return showsProgress
         }
         guard received else { throw .violation("a record before resume") }
         let isProofOfResume = awaitsProofOfResume
@@ -489,8 +491,9 @@ package final class DeliveryEndpoint {
         switch record {
         case .resume: return false
         case .chunk(let chunk):
-            try incoming.append(chunk)
+            let isNew = try incoming.append(chunk)
             lastWasOnlyMessage = !isProofOfResume
+            guard isNew else { return false }
         case .finish(let number):
             let isFirst = try incoming.finish(at: number)
             confirmEnd()
@@ -521,7 +524,7 @@ package final class DeliveryEndpoint {
             if case .open = record { try incoming.refuseAfterEnd("a new stream") }
             guard try streams.receive(record) else { return false }
         }
-        linkProgress += 1
+        receivedProgress += 1
         return true
     }
 
@@ -571,6 +574,7 @@ package final class DeliveryEndpoint {
         // state, even if its `resume` names this side's epoch: the peer's new instance may have
         // learned that epoch from an earlier `resume` of this side.
         let peerStateContinues = isSameInstance || resume.epoch == seenPeer.epoch
+        if !isSameInstance { outgoing.peerBeganInstance() }
         if resume.token != seenPeer.token || resume.epoch != seenPeer.epoch {
             seenPeer = PeerState(token: resume.token, epoch: resume.epoch)
             commits.append(.seen(seenPeer), blocks: true)

@@ -19,6 +19,11 @@ struct OutgoingMessages: Sendable {
     private var next: (number: UInt64, offset: Int)
     /// The position at which sending began on the newest link.
     private var linkStart: (number: UInt64, offset: Int)
+    /// The furthest position that sending to the peer's present instance has reached in the present
+    /// epoch. What is sent again after a lost link lies before it.
+    private var furthest: (number: UInt64, offset: Int) = (0, 0)
+    /// How many chunks and ends have moved ``furthest``.
+    private(set) var progressCount: UInt64 = 0
     /// The cost of all messages that this side has begun on this link.
     private var cost: UInt64 = 0
     /// The peer's credit: a message may be begun while `cost` is less.
@@ -82,6 +87,10 @@ struct OutgoingMessages: Sendable {
         return next > linkStart
     }
 
+    /// From now on, what is sent again counts towards ``progressCount``, because the peer has begun a
+    /// new instance, which may not have it.
+    mutating func peerBeganInstance() { furthest = (0, 0) }
+
     /// Takes a new credit of the peer; false if it is less than the last one on this link.
     mutating func raiseCredit(to credit: UInt64) -> Bool {
         guard credit >= self.credit else { return false }
@@ -116,13 +125,21 @@ struct OutgoingMessages: Sendable {
         let chunk = Chunk(number: number, next.offset..<chunkEnd, of: bytes)
         begun = max(begun, number)
         isMidMessage = chunkEnd < length
-        if isMidMessage { next.offset = chunkEnd } else { didSend(number) }
+        if isMidMessage { advance(to: (number, chunkEnd)) } else { didSend(number) }
         return .chunk(chunk)
     }
 
     private mutating func didSend(_ number: UInt64) {
         sent = max(sent, number)
-        next = (number + 1, 0)
+        advance(to: (number + 1, 0))
+    }
+
+    /// Records that everything before this position has left.
+    private mutating func advance(to position: (number: UInt64, offset: Int)) {
+        next = position
+        guard position > furthest else { return }
+        furthest = position
+        progressCount += 1
     }
 
     // MARK: - Fates
@@ -173,6 +190,7 @@ struct OutgoingMessages: Sendable {
         (first, sent, begun) = (1, lastDoubtfulNumber, lastDoubtfulNumber)
         next = (1, 0)
         linkStart = next
+        furthest = (0, 0)
         isMidMessage = false
         return (lost, Set(kept.map(\.id)))
     }

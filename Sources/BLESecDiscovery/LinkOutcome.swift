@@ -16,8 +16,9 @@ package enum LinkOutcome: Sendable, Hashable {
     /// By default a link that lasts this long is stable, even if it has carried no message.
     package static let stableAfter = Duration.seconds(10)
 
-    /// Classifies a link by its duration and by what it carried: `hasCarriedMessage` is true if a
-    /// message was received, or a sent message was acknowledged.
+    /// Classifies a link by its duration and by what it carried: `lasted` is the time until this
+    /// side noticed the end of the link, and `hasCarriedMessage` is true if a message was received,
+    /// or a sent message was acknowledged.
     package init(
         lasted: Duration, hasCarriedMessage: Bool, stableAfter: Duration = stableAfter,
         backoff: Backoff

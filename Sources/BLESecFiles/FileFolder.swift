@@ -21,6 +21,9 @@ final class FileFolder {
     let peerFolder: Descriptor
     /// The folder with the incomplete files of all peers.
     private let allPeersFolder: Descriptor
+    private let path: String
+    /// When this object was made, by the machine's calendar clock.
+    private let madeAt: Duration
 
     var notes: StoredNotes {
         StoredNotes(folder: folder, peerFolder: peerFolder, allowsHidden: rules.allowsHidden)
@@ -33,8 +36,13 @@ final class FileFolder {
     /// When this process last removed old incomplete files and notes, by the path of the folder.
     private static let lastCleaning = Locked<[String: ContinuousClock.Instant]>([:])
 
-    init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
+    /// Opens the folder. `now` is the time of the machine's calendar clock, since 1970.
+    init(
+        _ path: String, from peer: [UInt8], _ rules: Rules, now: Duration = FileFolder.calendarTime
+    ) throws(FileFailure) {
         self.rules = rules
+        self.path = path
+        madeAt = now
         folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
         for _ in 0..<Self.attempts {
             let allPeersFolder = try Self.privateFolder(FileName.partialFolder, in: folder, path)
@@ -50,7 +58,6 @@ final class FileFolder {
             peerFolder = try Self.privateFolder(
                 HeldName.ofPeer(peer), in: allPeersFolder, "\(path)/\(FileName.partialFolder)")
             guard try Self.checkIsPrivate(peerFolder, path) else { break }
-            removeOldIfDue(path)
             return
         }
         throw FileFailure(.cannotWrite, "\(path)/\(FileName.partialFolder) is in use")
@@ -149,9 +156,16 @@ final class FileFolder {
         if held.hasPath { peerFolder.remove(HeldName.ofOffer(offer), isFolder: true) }
     }
 
+    /// The time of the machine's calendar clock, since 1970.
+    static var calendarTime: Duration {
+        var now = timespec()
+        unsafe clock_gettime(CLOCK_REALTIME, &now)
+        return .seconds(now.tv_sec)
+    }
+
     /// Calls ``removeOld(at:)``, but at most once in each ``cleaningInterval``, because a call
     /// takes time in proportion to what is held.
-    private func removeOldIfDue(_ path: String) {
+    func removeOldIfDue() {
         let isDue = Self.lastCleaning.withLock { times in
             let now = ContinuousClock.now
             times = times.filter { now - $0.value < Self.cleaningInterval }
@@ -159,10 +173,7 @@ final class FileFolder {
             times[path] = now
             return true
         }
-        guard isDue else { return }
-        var now = timespec()
-        unsafe clock_gettime(CLOCK_REALTIME, &now)
-        removeOld(at: .seconds(now.tv_sec))
+        if isDue { removeOld(at: madeAt) }
     }
 
     /// Removes the incomplete files and the notes, of all peers, that have not changed for

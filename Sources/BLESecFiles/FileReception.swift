@@ -51,6 +51,9 @@ final class FileReception {
                 // An earlier process may have ended between the two steps of a rename by `linkat`.
                 folder.remove(offer)
             } else {
+                // What is held of this offer is locked, and so it stays, even if the calendar clock
+                // was set forward meanwhile.
+                folder.removeOldIfDue()
                 held = try HeldOffer(offerFolder, offer, in: folder)
             }
         } catch {

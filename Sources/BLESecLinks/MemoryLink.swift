@@ -20,16 +20,24 @@ public final class MemoryLink: Link, @unchecked Sendable {
     private var isScheduled = false
     private var hasReportedHangUp = false
 
+    /// The largest capacity, 16 MiB: the memory of both queues is allocated at once.
+    private static let maximumCapacity = 16 << 20
+
     /// Makes the two ends of a link.
     ///
     /// - Parameters:
-    ///   - capacity: the most bytes that wait in each direction; at least `maximumSDU`.
+    ///   - capacity: the most bytes that wait in each direction; at least `maximumSDU`. More than
+    ///     16 MiB counts as 16 MiB.
+    ///   - maximumSDU: the largest number of bytes that one send takes; at least 1. More than
+    ///     16 MiB counts as 16 MiB.
     ///   - dropsQueueOnClose: true makes the link behave as on L2CAP: closing discards bytes that
     ///     the peer has not received yet, and half-close is not supported.
     public static func pair(
         loop: EventLoop, capacity: Int = 65_536, maximumSDU: Int = 8_192,
         dropsQueueOnClose: Bool = false
     ) -> (MemoryLink, MemoryLink) {
+        let capacity = min(capacity, maximumCapacity)
+        let maximumSDU = min(maximumSDU, maximumCapacity)
         precondition(maximumSDU > 0 && capacity >= maximumSDU, "one SDU must fit")
         let wire = Wire(capacity: capacity, dropsQueueOnClose: dropsQueueOnClose)
         let first = MemoryLink(loop: loop, wire: wire, side: 0, maximumSDU: maximumSDU)

@@ -150,7 +150,7 @@ extension HandshakePattern {
     ///
     /// If the result is false even after all messages of the handshake, the first transport message
     /// of `role` is the proof, except in one-way patterns. For a party with nothing to prove, the
-    /// result is always true.
+    /// result is always true. A negative `count` counts as 0.
     public func isProven(_ role: Role, after count: Int) -> Bool {
         let product: Token = role == .initiator ? .se : .es
         // True from the start if there is no static key to prove.
@@ -158,7 +158,7 @@ extension HandshakePattern {
         var peerHasSentEphemeral = preMessage(of: role.peer).contains(.e)
         var missingPSKs = pskCount
         if isStaticMixed && missingPSKs == 0 { return true }
-        for message in messages.prefix(count) {
+        for message in messages.prefix(max(0, count)) {
             for token in message.tokens {
                 if token == product { isStaticMixed = true }
                 if token == .psk { missingPSKs -= 1 }

@@ -122,14 +122,16 @@ public struct HandshakeState: ~Copyable, Sendable {
     /// `h`: after the last message it identifies the session, for channel binding (Noise §11.2).
     public var handshakeHash: [UInt8] { symmetricState.handshakeHash }
 
-    /// The length of the next message in bytes, with a payload of `count` bytes.
+    /// The length of the next message in bytes, with a payload of `count` bytes; `Int.max` if it is
+    /// greater than that.
     ///
     /// - Throws: `NoiseError.handshakeFinished`, `NoiseError.failed`.
     public func messageLength(forPayload count: Int) throws(NoiseError) -> Int {
         guard !isFailed else { throw .failed }
         guard !isFinished else { throw .handshakeFinished }
-        return count
-            + pattern.overhead(ofMessage: messagesDone, keyLength: protocolName.curve.keyLength)
+        let overhead = pattern.overhead(
+            ofMessage: messagesDone, keyLength: protocolName.curve.keyLength)
+        return min(count, Int.max - overhead) + overhead
     }
 
     /// Split(): returns the transport state, once every message is done.

@@ -14,7 +14,7 @@ public enum NoiseError: Error, Sendable, Hashable {
     case handshakeUnfinished
     /// The message has more than 65,535 bytes (Noise §3).
     case messageTooLong(Int)
-    /// The message is shorter than its keys and tags.
+    /// The message is shorter than its keys and tags, or extends beyond the given buffer.
     case messageTooShort(Int)
     /// The output has room for fewer bytes than needed.
     case outputTooSmall(needed: Int)

@@ -50,9 +50,6 @@ public struct StatelessTransport: ~Copyable, Sendable {
         guard !isOneWay || role == .initiator else { throw .oneWay }
         guard nonce >= firstNonce else { throw .nonceUsed }
         guard nonce <= CipherState.lastNonce else { throw .nonceExhausted }
-        guard count <= TransportState.maximumPlaintextLength else {
-            throw .messageTooLong(count + TransportState.overhead)
-        }
         try TransportState.requireRoom(for: count, at: offset, in: buffer.count)
         sending.setNonce(nonce)
         try sending.encryptWithAd([], &buffer, at: offset, count: count)
@@ -61,19 +58,16 @@ public struct StatelessTransport: ~Copyable, Sendable {
     /// Decrypts the message of `count` bytes at `offset` in `buffer`, in place.
     ///
     /// - Returns: the length of the plaintext, which begins at `offset`.
-    /// - Throws: `NoiseError.authenticationFailed`, `.messageTooShort`, `.messageTooLong`,
-    ///   `.nonceUsed` below `firstReceivingNonce`, `.nonceExhausted` for 2^64 − 1, `.oneWay`.
+    /// - Throws: `NoiseError.authenticationFailed`; `.messageTooShort` if `count` is negative or
+    ///   less than a tag, or the message is not entirely inside `buffer`; `.messageTooLong`;
+    ///   `.nonceUsed` below `firstReceivingNonce`; `.nonceExhausted` for 2^64 − 1; `.oneWay`.
     public mutating func decrypt(
         inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64
     ) throws(NoiseError) -> Int {
-        precondition(
-            offset >= 0 && count >= 0 && offset + count <= buffer.count,
-            "the message is not inside the buffer")
         guard !isOneWay || role == .responder else { throw .oneWay }
         guard nonce >= firstReceivingNonce else { throw .nonceUsed }
         guard nonce <= CipherState.lastNonce else { throw .nonceExhausted }
-        guard count <= HandshakeState.maximumMessageLength else { throw .messageTooLong(count) }
-        guard count >= TransportState.overhead else { throw .messageTooShort(count) }
+        try TransportState.requireMessage(of: count, at: offset, in: buffer.count)
         receiving.setNonce(nonce)
         try receiving.decryptWithAd(
             [], &buffer, at: offset, count: count, keepingKeyOnFailure: true)

@@ -58,22 +58,35 @@ public struct TransportState: ~Copyable, Sendable {
         inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int
     ) throws(NoiseError) {
         guard !isOneWay || role == .initiator else { throw .oneWay }
-        guard count <= Self.maximumPlaintextLength else {
-            throw .messageTooLong(count + Self.overhead)
-        }
         try Self.requireRoom(for: count, at: offset, in: buffer.count)
         try sending.encryptWithAd([], &buffer, at: offset, count: count)
     }
 
-    /// Throws `.outputTooSmall` unless `count` bytes and their tag fit at `offset` into a buffer of
-    /// `length` bytes. `count` is at most ``maximumPlaintextLength``.
+    /// Throws `.messageTooLong` if `count` is above ``maximumPlaintextLength``, and
+    /// `.outputTooSmall` unless `count` bytes and their tag fit at `offset` into a buffer of
+    /// `length` bytes.
     static func requireRoom(
         for count: Int, at offset: Int, in length: Int
     ) throws(NoiseError) {
+        guard count <= maximumPlaintextLength else {
+            throw .messageTooLong(min(count, Int.max - overhead) + overhead)
+        }
         let (needed, isTooMuch) = offset.addingReportingOverflow(count + overhead)
         guard offset >= 0, count >= 0, !isTooMuch, needed <= length else {
             throw .outputTooSmall(needed: isTooMuch ? .max : needed)
         }
+    }
+
+    /// Throws `.messageTooLong` if `count` is above `HandshakeState.maximumMessageLength`, and
+    /// `.messageTooShort` if `count` is less than a tag, or if a buffer of `length` bytes has fewer
+    /// than `count` bytes from `offset` on.
+    static func requireMessage(
+        of count: Int, at offset: Int, in length: Int
+    ) throws(NoiseError) {
+        guard count <= HandshakeState.maximumMessageLength else { throw .messageTooLong(count) }
+        guard count >= overhead else { throw .messageTooShort(count) }
+        let available = (0...length).contains(offset) ? length - offset : 0
+        guard count <= available else { throw .messageTooShort(available) }
     }
 
     /// Decrypts the message that fills `buffer`, in place; the plaintext is its first bytes.
@@ -91,22 +104,18 @@ public struct TransportState: ~Copyable, Sendable {
     /// Decrypts the message of `count` bytes at `offset` in `buffer`, in place.
     ///
     /// - Returns: the length of the plaintext, which begins at `offset`.
-    /// - Throws: as `decrypt(inPlace:)`.
+    /// - Throws: as `decrypt(inPlace:)`. A message that is not entirely inside `buffer` is
+    ///   `.messageTooShort`.
     public mutating func decrypt(
         inPlace buffer: inout MutableSpan<UInt8>, at offset: Int, count: Int
     ) throws(NoiseError) -> Int {
         guard !isOneWay || role == .responder else { throw .oneWay }
         guard !receiving.isFailed else { throw .failed }
-        precondition(
-            offset >= 0 && count >= 0 && offset + count <= buffer.count,
-            "the message is not inside the buffer")
-        guard count <= HandshakeState.maximumMessageLength else {
+        do throws(NoiseError) {
+            try Self.requireMessage(of: count, at: offset, in: buffer.count)
+        } catch {
             receiving.wipe()
-            throw .messageTooLong(count)
-        }
-        guard count >= Self.overhead else {
-            receiving.wipe()
-            throw .messageTooShort(count)
+            throw error
         }
         try receiving.decryptWithAd([], &buffer, at: offset, count: count)
         return count - Self.overhead

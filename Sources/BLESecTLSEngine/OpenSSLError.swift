@@ -103,6 +103,20 @@ extension ChannelError {
                 + "\(TLSContext.longestMessage) bytes")
     }
 
+    /// An acceptor completes handshakes without the dialer's certificate.
+    static var noCertificateRequest: ChannelError {
+        ChannelError(
+            .noCommonProtocol,
+            "the peer does not request a certificate: it has to authenticate both sides, as in "
+                + "mutual TLS")
+    }
+
+    /// OpenSSL has sent an empty list of certificates to an acceptor that requests one.
+    static var noAcceptedSignature: ChannelError {
+        ChannelError(
+            .noCommonProtocol, "the peer accepts no signature algorithm of this side's key")
+    }
+
     /// The peer has sent more certificates than ``TLSContext/mostCertificates``.
     static var tooManyCertificates: ChannelError {
         ChannelError(

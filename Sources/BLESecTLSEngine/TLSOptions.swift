@@ -12,9 +12,10 @@ public struct TLSOptions: Sendable {
 
     /// Whether a session may be resumed, which saves signatures and certificates; false by default.
     ///
-    /// If true, an acceptor keeps up to 256 sessions for two hours. A dialer keeps its last session
-    /// for the next dial with the same context, so it needs a separate context for each peer. A
-    /// session is resumed at most once. Trust in the peer is evaluated again each time: a
+    /// If true, an acceptor keeps up to 256 sessions for two hours; older ones are removed at its
+    /// next handshake. A dialer keeps its last session for the next dial with the same context, so
+    /// it needs a separate context for each peer; it keeps no session whose ticket has more than
+    /// 1,024 bytes. A session is resumed at most once. Trust in the peer is evaluated again each time: a
     /// certificate that is no longer accepted leads to a full handshake, which refuses the peer.
     public var resumes = false
 

@@ -65,10 +65,15 @@ struct TLSRecords {
             plaintext: plaintext.isEmpty && !session.isPeerDone ? nil : plaintext)
     }
 
-    /// Opens the next TLS record. Returns false, without a change, while it is incomplete.
+    /// Opens the next TLS record. Returns false, without a change, while it is incomplete. Throws for
+    /// any byte after the peer's `close_notify`.
     private mutating func readMore(
         _ buffer: inout MutableSpan<UInt8>, _ session: TLSSession
     ) throws(ChannelError) -> Bool {
+        guard buffer.count == readCount || !session.isPeerDone else {
+            throw ChannelError(
+                .protocolViolation, "the peer has sent bytes after its close_notify")
+        }
         guard let length = try Self.length(buffer.span.extracting(droppingFirst: readCount)),
             buffer.count - readCount >= length
         else { return false }

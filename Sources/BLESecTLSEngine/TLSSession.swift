@@ -43,6 +43,12 @@ internal import CBLESecOpenSSL
     private var hasReceivedData = false
     /// The number of records of the peer during the handshake.
     private var handshakeRecords = 0
+    /// The lengths that the peer's messages announce in records that are not encrypted.
+    private var announcedLengths = AnnouncedLengths()
+    /// At a dialer, whether the acceptor has requested a certificate, and whether one was sent. A
+    /// resumed session needs neither.
+    private var hasCertificateRequest = false
+    private var hasSentCertificate = false
 
     /// The most records that a peer's handshake may have. Records can be short: if a dialer asks
     /// for 512 bytes (RFC 6066 §4), the longest chain of certificates takes nine records.
@@ -100,7 +106,12 @@ internal import CBLESecOpenSSL
             unsafe SSL_set_msg_callback(ssl, nil)
             if isNegotiated, !hasAgreed { throw .otherApplication }
             // OpenSSL does not verify the peer's certificate when it resumes a session.
-            if unsafe SSL_session_reused(ssl) == 1 { identity = resumedIdentity }
+            if unsafe SSL_session_reused(ssl) == 1 {
+                identity = resumedIdentity
+            } else if role == .dialer, !hasSentCertificate {
+                _ = pipe.takeFlight()
+                throw .noAcceptedSignature
+            }
             return .done
         }
         switch unsafe SSL_get_error(ssl, result) {
@@ -112,7 +123,7 @@ internal import CBLESecOpenSSL
 
     /// Offers to resume the session of the last dial, if its peer is still accepted.
     private func resumeLast() throws(ChannelError) {
-        guard let session = context.sessions?.takeDialed(),
+        guard let session = context.sessions?.takeDialed(now: context.clock()),
             let peer = session.evaluateTrust(context, peerRole: .acceptor)
         else { return }
         guard unsafe SSL_set_session(ssl, session.pointer) == 1 else { throw .tlsContext() }
@@ -137,11 +148,34 @@ internal import CBLESecOpenSSL
                 "the peer's TLS handshake has more than "
                     + "\(Self.mostHandshakeRecords) records")
         }
+        let fragment = unsafe UnsafeBufferPointer(start: record, count: count)
+            .dropFirst(TLSRecords.headerLength)
+        if unsafe record[0] == UInt8(SSL3_RT_HANDSHAKE),
+            unsafe !announcedLengths.areAccepted(fragment)
+        {
+            try refuseLength()
+        }
         return try unsafe pipe.reading(record, count: count) { () throws(ChannelError) in
             let step = try advance()
             guard pipe.inputCount == 0 else { throw .malformedRecord }
             return step
         }
+    }
+
+    /// Refuses a message before it is complete, because its announced length is too long: OpenSSL
+    /// would at once allocate as many bytes. OpenSSL gets a length that it refuses, so that it makes
+    /// the alert; if it has read a part of the true length before, there may be no alert.
+    private func refuseLength() throws(ChannelError) {
+        refusal = .tooLongMessage
+        let message = [UInt8(SSL3_MT_CLIENT_HELLO), 0xFF, 0xFF, 0xFF]
+        let record = [UInt8(SSL3_RT_HANDSHAKE), 3, 3, 0, UInt8(message.count)] + message
+        try unsafe record.withUnsafeBufferPointer { buffer throws(ChannelError) in
+            guard let base = buffer.baseAddress else { return }
+            try unsafe pipe.reading(base, count: buffer.count) { () throws(ChannelError) in
+                _ = try advance()
+            }
+        }
+        throw .tooLongMessage
     }
 
     /// Whether both sides have agreed on blesec/1 (RFC 7301). If the peer sends no application
@@ -297,13 +331,20 @@ internal import CBLESecOpenSSL
                     verification, isAccepted ? X509_V_OK : X509_V_ERR_APPLICATION_VERIFICATION)
                 return isAccepted ? 1 : 0
             }, nil)
-        // OpenSSL calls this before it parses a message, and then parses the same bytes.
+        // OpenSSL calls this for each message of the handshake. It parses a received message after
+        // the call, and then parses the same bytes.
         unsafe SSL_CTX_set_msg_callback(pointer) { isSent, _, kind, bytes, count, ssl, _ in
-            guard isSent == 0, kind == SSL3_RT_HANDSHAKE, let bytes = unsafe bytes else { return }
+            guard kind == SSL3_RT_HANDSHAKE, let bytes = unsafe bytes,
+                let session = unsafe TLSSession.session(of: ssl)
+            else { return }
             let message = unsafe UnsafeMutableRawBufferPointer(
                 start: UnsafeMutableRawPointer(mutating: bytes), count: count)
-            let session = unsafe TLSSession.session(of: ssl)
-            unsafe session?.limitDecoding(of: message)
+            if isSent == 0 {
+                unsafe session.limitDecoding(of: message)
+            } else if unsafe message.first == UInt8(SSL3_MT_CERTIFICATE) {
+                let certificates = unsafe CertificateMessage.certificateCount(in: Array(message))
+                session.hasSentCertificate = certificates ?? 0 > 0
+            }
         }
         unsafe SSL_CTX_set_client_hello_cb(
             pointer,
@@ -337,6 +378,7 @@ internal import CBLESecOpenSSL
     /// certificate.
     private func limitDecoding(of message: UnsafeMutableRawBufferPointer) {
         let bytes = unsafe Array(message)
+        if bytes.first == UInt8(SSL3_MT_CERTIFICATE_REQUEST) { hasCertificateRequest = true }
         let headerLength = CertificateMessage.headerLength
         if let fault = fault(of: bytes) {
             refusal = fault
@@ -376,6 +418,7 @@ internal import CBLESecOpenSSL
         }
         do throws(ChannelError) {
             if isNegotiated, role == .dialer, !hasAgreed { throw .otherApplication }
+            if role == .dialer, !hasCertificateRequest { throw .noCertificateRequest }
             identity = try unsafe PeerCertificate(context: context, role: role.peer)
                 .evaluateTrust(verification)
         } catch {
@@ -443,8 +486,12 @@ internal import CBLESecOpenSSL
             guard let session = unsafe TLSSession.session(of: ssl), let new = unsafe new else {
                 return 0
             }
+            var ticketLength = 0
+            unsafe SSL_SESSION_get0_ticket(new, nil, &ticketLength)
+            guard ticketLength <= TLSSessionStore.longestTicket else { return 0 }
             let kept = unsafe ResumableSession(owning: new, of: ssl)
-            session.context.sessions?.keep(kept, role: session.role)
+            let context = session.context
+            context.sessions?.keep(kept, role: session.role, now: context.clock())
             return 1
         }
         unsafe SSL_CTX_sess_set_get_cb(pointer) { ssl, id, count, addsReference in
@@ -458,7 +505,7 @@ internal import CBLESecOpenSSL
 
     /// The session that a dialer wants to resume, if this dialer is still accepted.
     private func findSession(_ id: [UInt8]) -> OpaquePointer? {
-        guard let session = context.sessions?.takeAccepted(id),
+        guard let session = context.sessions?.takeAccepted(id, now: context.clock()),
             let peer = session.evaluateTrust(context, peerRole: .dialer)
         else { return nil }
         resumedIdentity = peer

@@ -9,35 +9,65 @@ internal import CBLESecOpenSSL
 final class TLSSessionStore: Sendable {
     /// The most sessions that an acceptor keeps; the oldest is dropped first.
     static let capacity = 256
+    /// How long a session can be resumed, in seconds. Each call of this type removes older sessions,
+    /// and sessions from the future, after the clock was set back.
+    static let lifetime: Int64 = 7_200
+    /// The longest ticket of a session that is kept, in bytes. A ClientHello, which contains the
+    /// ticket, may have ``TLSContext/longestMessage`` bytes. Tickets of this package have 32.
+    static let longestTicket = 1_024
+
+    private struct Entry: Sendable {
+        let session: ResumableSession
+        /// When the session was stored, in seconds since 1970.
+        let time: Int64
+
+        func isUsable(_ now: Int64) -> Bool {
+            let age = now.subtractingReportingOverflow(time)
+            return !age.overflow && (0...TLSSessionStore.lifetime).contains(age.partialValue)
+        }
+    }
 
     private struct Content: Sendable {
-        var accepted: [(id: [UInt8], session: ResumableSession)] = []
-        var dialed: ResumableSession?
+        var accepted: [(id: [UInt8], entry: Entry)] = []
+        var dialed: Entry?
+
+        mutating func removeOld(_ now: Int64) {
+            accepted.removeAll { !$0.entry.isUsable(now) }
+            if dialed?.isUsable(now) == false { dialed = nil }
+        }
     }
 
     private let content = Locked(Content())
 
     /// Stores a session. An acceptor finds it by the session's identifier. A dialer keeps only its
     /// newest session, until it dials again.
-    func keep(_ session: ResumableSession, role: ChannelRole) {
+    func keep(_ session: ResumableSession, role: ChannelRole, now: Int64) {
+        let entry = Entry(session: session, time: now)
         content.withLock { content in
+            content.removeOld(now)
             switch role {
-            case .dialer: content.dialed = session
+            case .dialer: content.dialed = entry
             case .acceptor:
                 if content.accepted.count >= Self.capacity { content.accepted.removeFirst() }
-                content.accepted.append((session.id, session))
+                content.accepted.append((session.id, entry))
             }
         }
     }
 
     /// Removes and returns the session that the last dial has stored.
-    func takeDialed() -> ResumableSession? { content.withLock { $0.dialed.take() } }
+    func takeDialed(now: Int64) -> ResumableSession? {
+        content.withLock { content in
+            content.removeOld(now)
+            return content.dialed.take()?.session
+        }
+    }
 
     /// Removes and returns the session that a dialer wants to resume.
-    func takeAccepted(_ id: [UInt8]) -> ResumableSession? {
+    func takeAccepted(_ id: [UInt8], now: Int64) -> ResumableSession? {
         content.withLock { content in
+            content.removeOld(now)
             let index = content.accepted.firstIndex { $0.id == id }
-            return index.map { content.accepted.remove(at: $0).session }
+            return index.map { content.accepted.remove(at: $0).entry.session }
         }
     }
 }

@@ -226,7 +226,7 @@ extension FaultyLink {
                 if (start..<start + sdu.count).contains(offset) { sdu[offset - start] ^= mask }
             case .cut(let limit):
                 guard limit <= start + sdu.count else { continue }
-                sdu.removeSubrange(max(0, limit - start)...)
+                sdu.removeSubrange((max(limit, start) - start)...)
                 mustCut = true
             case .drop, .duplicate, .swap, .shortReads, .raggedReads, .shortWrites, .delay: continue
             }

@@ -22,11 +22,13 @@ static inline const ASN1_IA5STRING *blesec_general_name_uri(const GENERAL_NAMES 
     return name->type == GEN_URI ? name->d.uniformResourceIdentifier : NULL;
 }
 
-// Whether a CRL distribution point of a certificate has a name relative to the CRL's issuer (RFC 5280 §4.2.1.13).
+// Whether a CRL distribution point of a certificate has, or may have, a name relative to the CRL's issuer (RFC 5280
+// §4.2.1.13). OpenSSL reads no extension that is repeated or malformed, so such a certificate may have such a name.
 // Unlike other functions that read extensions, X509_get_ext_d2i leaves the certificate unchanged.
 static inline bool blesec_certificate_has_relative_point(const X509 *certificate) {
-    CRL_DIST_POINTS *points = X509_get_ext_d2i(certificate, NID_crl_distribution_points, NULL, NULL);
-    bool found = false;
+    int critical; // -1 if the certificate does not have the extension.
+    CRL_DIST_POINTS *points = X509_get_ext_d2i(certificate, NID_crl_distribution_points, &critical, NULL);
+    bool found = points == NULL && critical != -1;
     for (int index = 0; index < sk_DIST_POINT_num(points); index++) {
         const DIST_POINT *point = sk_DIST_POINT_value(points, index);
         found = found || (point->distpoint != NULL && point->distpoint->type == 1);

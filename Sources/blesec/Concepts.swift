@@ -32,12 +32,17 @@ enum Concepts {
                 + "listens there, and root, can dial it."),
         .entry(
             "unix-seqpacket:PATH", "The same, but the socket carries packets, as L2CAP does."),
-        .paragraph("Commands that dial also take:"),
+        .paragraph("Some commands also take, in place of an ENDPOINT:"),
         .entry(
             "service:UUID",
-            "Any accepted peer nearby that advertises this GATT service. bluetoothd has to run."),
-        .entry("peer:NAME", "The peer that is remembered by this name."),
-        .entry("peer:KEY", "The nearby peer with this key."),
+            "Any accepted peer nearby that advertises this GATT service. bluetoothd has to run. "
+                + "`connect`, `send`, `receive` and `pair` take this."),
+        .entry(
+            "peer:NAME",
+            "The peer that is remembered by this name. `connect`, `send` and `receive` dial its last "
+                + "address, and then look for it. With `chat`, and with --at of `forward`, both sides "
+                + "look for each other, and the last address is not dialed."),
+        .entry("peer:KEY", "The nearby peer with this key, for the same commands as peer:NAME."),
     ]
 
     private static let trust: [ManualPage.Block] = [

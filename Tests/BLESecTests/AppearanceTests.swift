@@ -236,6 +236,29 @@ struct AppearanceTests {
         ])
     }
 
+    @Test("a TLS acceptor answers a malformed ClientHello with accept, and then an alert in clear")
+    func malformedHello() throws {
+        let hello = try Hello(offers: [CertificateFixture.tls]).encoded
+        func answer(to early: [UInt8]) throws -> [UInt8] {
+            let pair = try CertificateFixture.shared().pair()
+            pair.deliver(hello + MaliciousNoisePeer.framed(early), to: .acceptor)
+            let bytes = pair.take(.acceptor)
+            #expect(pair.take(.acceptor).isEmpty && !pair.acceptor.isReady)
+            // The dialer closes the link.
+            pair.acceptor.linkEnded(nil, now: pair.now)
+            #expect(pair.acceptor.outcome?.code == .protocolViolation)
+            return bytes
+        }
+        // One TLS record with a ClientHello of 4 bytes, which are too few; 50 is decode_error.
+        let alert: [UInt8] = [21, 3, 3, 0, 2, 2, 50]
+        #expect(
+            try answer(to: [22, 3, 1, 0, 8, 1, 0, 0, 4, 3, 3, 9, 9])
+                == Answer(.accept).encoded + alert)
+        // Bytes that are no complete TLS record get no answer.
+        #expect(try answer(to: [0xAA, 3, 1, 0, 1, 1]).isEmpty)
+        #expect(try answer(to: [22, 3, 1, 0, 8, 1]).isEmpty)
+    }
+
     @Test("a peer that has a certificate but not its key is refused with the alert decrypt_error")
     func stolenCertificate() throws {
         for role in [ChannelRole.dialer, .acceptor] {

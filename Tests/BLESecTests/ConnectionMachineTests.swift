@@ -157,6 +157,44 @@ struct ConnectionMachineTests {
         }
     }
 
+    @Test("a peer whose handshake fails after a minute is not out of range until 30 s later")
+    func longHandshake() {
+        for isCancelled in [false, true] {
+            var connection = TimedMachine()
+            connection.reach(.dialing)
+            connection.reach(.handshaking)
+            _ = connection.wait(.seconds(60))
+            #expect(connection.state == .handshaking)
+            if isCancelled {
+                connection.machine.dialCancelled(at: connection.now)
+                #expect(connection.state == .searching)
+                #expect(connection.timeLeft == .seconds(30))
+            } else {
+                connection.failAttempt(.untrusted)
+                #expect(connection.state == .backingOff)
+            }
+        }
+    }
+
+    @Test("dials to strangers that are not reached do not postpone the time when a search ends")
+    func strangers() {
+        var connection = TimedMachine()
+        _ = connection.wait(.seconds(20))
+        connection.reach(.dialing)
+        _ = connection.wait(.seconds(4))
+        connection.reach(.searching)
+        #expect(connection.state == .searching)
+        #expect(connection.timeLeft == .seconds(6))
+        _ = connection.wait(.seconds(6))
+        #expect(connection.state == .outOfRange)
+        connection.reach(.dialing)
+        _ = connection.wait(.seconds(4))
+        connection.reach(.searching)
+        #expect(connection.timeLeft == .zero)
+        _ = connection.wait(.zero)
+        #expect(connection.state == .outOfRange)
+    }
+
     @Test("while every dial fails, the state is backing-off at first, and out-of-range within 90 s")
     func unreachable() {
         var connection = TimedMachine()

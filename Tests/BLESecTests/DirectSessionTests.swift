@@ -146,6 +146,23 @@ struct DirectSessionTests {
         Self.expectShutdown(.closeWhenDrained, pair, "the record is whole")
     }
 
+    @Test(
+        "over direct TLS, any byte after the peer's end ends the channel at once",
+        arguments: [[23], [23, 3, 3, 0]] as [[UInt8]], [false, true])
+    func bytesAfterEnd(bytes: [UInt8], comeWithEnd: Bool) throws {
+        let pair = try Self.pair(CertificateFixture.tls)
+        pair.acceptor.end()
+        let end = pair.take(.acceptor)
+        if comeWithEnd {
+            pair.deliver(end + bytes, to: .dialer)
+        } else {
+            pair.deliver(end, to: .dialer)
+            #expect(pair.dialer.hasPeerEnded && pair.dialer.outcome == nil)
+            pair.deliver(bytes, to: .dialer)
+        }
+        #expect(pair.dialer.outcome?.code == .protocolViolation)
+    }
+
     @Test("if a program does not read, its close fails with a reason that does not blame the peer")
     func closeWithoutReading() throws {
         let pair = try Self.pair(CertificateFixture.noise) { $0.limits.readAhead = 1 }

@@ -215,23 +215,72 @@ struct ExactlyOnceTests {
         await fixture.finish()
     }
 
-    @Test("after a link that died silently, a complete side stays reachable for 30 seconds")
-    func silentLoss() async throws {
+    @Test("both sides close if the idle timeout is the longest duration")
+    func longestIdleTimeout() async throws {
         let fixture = try ChannelFixture()
+        let channels = try await fixture.channels {
+            $1.carriesDelivery = true
+            $1.timeouts.idle = Duration(attoseconds: .max)
+        }
+        let (dialer, acceptor) = try await Self.sides(fixture, channels.dialer, channels.acceptor)
+        let closings = [dialer, acceptor].map { side in
+            Task(executorPreference: fixture.loop) { try await side.close() }
+        }
+        for closing in closings { await fixture.advance(until: closing) }
+        await fixture.finish()
+    }
+
+    private typealias Channels = (dialer: SecureChannel, acceptor: SecureChannel)
+    private typealias Links = (dialer: FaultyLink, acceptor: FaultyLink)
+
+    /// The two sides of a channel, and the ends of its link.
+    private static func channels(
+        _ fixture: ChannelFixture, change: (inout ChannelConfiguration) -> Void = { _ in }
+    ) async throws -> (channels: Channels, links: Links) {
         let links = await fixture.links()
-        let channels = [
-            try fixture.channel(over: links.dialer, .dialer) { $0.carriesDelivery = true },
-            try fixture.channel(over: links.acceptor, .acceptor) { $0.carriesDelivery = true },
-        ]
-        for opening in channels.map({ fixture.opening($0) }) { try await opening.value }
-        let (dialer, acceptor) = try await Self.sides(fixture, channels[0], channels[1])
+        let dialer = try fixture.channel(over: links.dialer, .dialer) {
+            $0.carriesDelivery = true
+            change(&$0)
+        }
+        let acceptor = try fixture.channel(over: links.acceptor, .acceptor) {
+            $0.carriesDelivery = true
+            change(&$0)
+        }
+        for opening in [dialer, acceptor].map({ fixture.opening($0) }) { try await opening.value }
+        return ((dialer, acceptor), links)
+    }
+
+    /// Two connections, of which the acceptor is complete and the dialer is not. Nothing of the
+    /// acceptor arrives, until its end of the link is released.
+    private static func halfComplete(
+        _ fixture: ChannelFixture
+    ) async throws -> (dialer: PeerConnection, acceptor: PeerConnection, links: Links) {
+        let (channels, links) = try await Self.channels(fixture)
+        let (dialer, acceptor) = try await sides(fixture, channels.dialer, channels.acceptor)
         await acceptor.finish()
         await fixture.clock.settle()
-        // From now on, nothing of the acceptor arrives: it is complete, and the dialer is not.
         await fixture.loop.run { links.acceptor.hold() }
         await dialer.finish()
         await fixture.clock.settle()
         #expect(try await acceptor.receive() == nil)
+        await fixture.clock.settle()
+        #expect(await acceptor.isSettled)
+        #expect(await !dialer.isSettled)
+        return (dialer, acceptor, links)
+    }
+
+    private static func cut(_ links: Links, _ fixture: ChannelFixture) async {
+        await fixture.loop.run {
+            links.dialer.cut()
+            links.acceptor.cut()
+        }
+        await fixture.clock.settle()
+    }
+
+    @Test("after a link that died silently, a complete side stays reachable for 30 seconds")
+    func silentLoss() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, _) = try await Self.halfComplete(fixture)
         let hasClosed = Locked(false)
         let closing = Task(executorPreference: fixture.loop) {
             try await acceptor.close()
@@ -254,6 +303,178 @@ struct ExactlyOnceTests {
             try await task.value
         }
         await fixture.finish()
+    }
+
+    @Test("a link that comes within 30 seconds without a link stays until the peer has ended it")
+    func linkInTime() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, links) = try await Self.halfComplete(fixture)
+        await Self.cut(links, fixture)
+        let hasClosed = Locked(false)
+        let closing = Task(executorPreference: fixture.loop) {
+            try await acceptor.close()
+            hasClosed.withLock { $0 = true }
+        }
+        await fixture.clock.advance(by: .milliseconds(29_500))
+        let (channels, next) = try await Self.channels(fixture)
+        // The link needs longer than the rest of the 30 seconds to carry anything.
+        await fixture.loop.run {
+            next.dialer.hold()
+            next.acceptor.hold()
+        }
+        #expect(await dialer.offer(channels.dialer))
+        #expect(await acceptor.offer(channels.acceptor))
+        let dialerClosing = Task(executorPreference: fixture.loop) { try await dialer.close() }
+        await fixture.clock.advance(by: .seconds(1))
+        #expect(!hasClosed.withLock { $0 })
+        await fixture.loop.run {
+            next.dialer.release()
+            next.acceptor.release()
+        }
+        for task in [dialerClosing, closing] {
+            await fixture.advance(until: task)
+            try await task.value
+        }
+        await fixture.finish()
+    }
+
+    @Test("the loss of another link begins the 30 seconds of a complete side again")
+    func shortLink() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, links) = try await Self.halfComplete(fixture)
+        let endTime = Locked(MonotonicTime.distantFuture)
+        let closing = Task(executorPreference: fixture.loop) {
+            try await acceptor.close()
+            endTime.withLock { $0 = fixture.clock.now }
+        }
+        await fixture.clock.settle()
+        await Self.cut(links, fixture)
+        await fixture.clock.advance(by: .seconds(29))
+        let (channels, next) = try await Self.channels(fixture)
+        await fixture.loop.run { next.acceptor.hold() }
+        #expect(await acceptor.offer(channels.acceptor))
+        await fixture.clock.advance(by: .milliseconds(500))
+        await Self.cut(next, fixture)
+        let lossTime = fixture.clock.now
+        await fixture.advance(until: closing)
+        let waited = endTime.withLock { $0 }.duration(since: lossTime)
+        #expect(waited >= .seconds(30) && waited < .seconds(31))
+        await channels.dialer.abort()
+        await dialer.abort()
+        await fixture.loop.shutdown()
+    }
+
+    @Test("a close that is cancelled while it waits for the peer to end can be called again")
+    func cancelledClose() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, links) = try await Self.halfComplete(fixture)
+        let cancelled = Task(executorPreference: fixture.loop) { try await acceptor.close() }
+        await fixture.clock.advance(by: .seconds(1))
+        cancelled.cancel()
+        #expect(await failure(of: cancelled) == .cancelled)
+        #expect(await acceptor.status.state == .connected)
+        let closings = [acceptor, dialer].map { side in
+            Task(executorPreference: fixture.loop) { try await side.close() }
+        }
+        await fixture.clock.settle()
+        await fixture.loop.run { links.acceptor.release() }
+        for closing in closings {
+            await fixture.advance(until: closing)
+            try await closing.value
+        }
+        await fixture.finish()
+    }
+
+    @Test("without a link, close waits for the close timeout of the last channel")
+    func limitWithoutLink() async throws {
+        let fixture = try ChannelFixture()
+        let (channels, links) = try await Self.channels(fixture) {
+            $0.timeouts.close = .seconds(50)
+        }
+        let (dialer, acceptor) = try await Self.sides(
+            fixture, channels.dialer, channels.acceptor)
+        _ = try await dialer.send([1])
+        await fixture.clock.settle()
+        await Self.cut(links, fixture)
+        let startTime = fixture.clock.now
+        let endTime = Locked(MonotonicTime.distantFuture)
+        let closing = Task(executorPreference: fixture.loop) {
+            defer { endTime.withLock { $0 = fixture.clock.now } }
+            try await dialer.close()
+        }
+        await fixture.clock.advance(by: .seconds(60))
+        #expect(await failure(of: closing) == .unacknowledged)
+        let waited = endTime.withLock { $0 }.duration(since: startTime)
+        #expect(waited >= .seconds(50) && waited < .seconds(51))
+        await acceptor.abort()
+        await fixture.loop.shutdown()
+    }
+
+    @Test(
+        "a close fails when its limit has passed since the last part of a message left or arrived",
+        arguments: [true, false])
+    func lateProgress(ofSender: Bool) async throws {
+        let fixture = try ChannelFixture()
+        let (channels, links) = try await Self.channels(fixture)
+        let (dialer, acceptor) = try await Self.sides(
+            fixture, channels.dialer, channels.acceptor)
+        await fixture.loop.run { links.dialer.hold() }
+        _ = try await dialer.send([UInt8](repeating: 1, count: 1 << 20))
+        let closingSide = ofSender ? dialer : acceptor
+        let endTime = Locked(MonotonicTime.distantFuture)
+        let closing = Task(executorPreference: fixture.loop) {
+            defer { endTime.withLock { $0 = fixture.clock.now } }
+            try await closingSide.close(within: .seconds(10))
+        }
+        await fixture.clock.advance(by: .seconds(5))
+        // The acceptor gets only a part of the message if it is the side that closes.
+        await fixture.loop.run {
+            links.dialer.release()
+            if !ofSender { links.dialer.hold() }
+        }
+        await fixture.clock.settle()
+        let progressTime = fixture.clock.now
+        await fixture.clock.advance(by: .seconds(30))
+        #expect(await failure(of: closing) != nil)
+        let waited = endTime.withLock { $0 }.duration(since: progressTime)
+        #expect(waited >= .seconds(10) && waited < .seconds(11))
+        for side in [dialer, acceptor] { await side.abort() }
+        await fixture.loop.shutdown()
+    }
+
+    @Test("a close fails after its limit if links come and go, and nothing arrives")
+    func repeatedFrames() async throws {
+        let fixture = try ChannelFixture()
+        var (channels, links) = try await Self.channels(fixture)
+        let (dialer, acceptor) = try await Self.sides(
+            fixture, channels.dialer, channels.acceptor)
+        let firstEnd = links.dialer
+        await fixture.loop.run { firstEnd.hold() }
+        _ = try await dialer.send([1])
+        let arrivedBefore = await acceptor.lane?.progressCount
+        let startTime = fixture.clock.now
+        let endTime = Locked(MonotonicTime.distantFuture)
+        let closing = Task(executorPreference: fixture.loop) {
+            defer { endTime.withLock { $0 = fixture.clock.now } }
+            try await dialer.close(within: .seconds(10))
+        }
+        for _ in 0..<6 {
+            await fixture.clock.advance(by: .seconds(4))
+            await Self.cut(links, fixture)
+            (channels, links) = try await Self.channels(fixture)
+            let dialerEnd = links.dialer
+            await fixture.loop.run { dialerEnd.hold() }
+            await dialer.offer(channels.dialer)
+            await acceptor.offer(channels.acceptor)
+            await fixture.clock.settle()
+        }
+        await fixture.clock.advance(by: .seconds(60))
+        #expect(await failure(of: closing) == .unacknowledged)
+        let waited = endTime.withLock { $0 }.duration(since: startTime)
+        #expect(waited >= .seconds(10) && waited < .seconds(11))
+        #expect(await acceptor.lane?.progressCount == arrivedBefore)
+        for side in [dialer, acceptor] { await side.abort() }
+        await fixture.loop.shutdown()
     }
 
     @Test("a leave after the end returns as soon as the peer has confirmed the end")

@@ -22,6 +22,10 @@ import Testing
         /// Whether a dialer sends ALPN with the name `blesec/1`.
         var sendsALPN = true
         var groups = "X25519"
+        /// Whether an acceptor requests the dialer's certificate.
+        var requestsCertificate = true
+        /// The signature algorithms that an acceptor accepts from the dialer; OpenSSL's if empty.
+        var acceptedSignatures = ""
     }
 
     let role: ChannelRole
@@ -81,7 +85,16 @@ import Testing
             }
         case .acceptor:
             unsafe SSL_set_accept_state(ssl)
-            unsafe SSL_set_verify(ssl, SSL_VERIFY_PEER) { _, _ in 1 }
+            if behaviour.requestsCertificate {
+                unsafe SSL_set_verify(ssl, SSL_VERIFY_PEER) { _, _ in 1 }
+            }
+            if !behaviour.acceptedSignatures.isEmpty {
+                var list = behaviour.acceptedSignatures.utf8CString
+                let result = unsafe list.withUnsafeMutableBytes {
+                    unsafe SSL_ctrl(ssl, SSL_CTRL_SET_CLIENT_SIGALGS_LIST, 0, $0.baseAddress)
+                }
+                #expect(result == 1)
+            }
             unsafe SSL_CTX_set_alpn_select_cb(
                 context,
                 { _, chosen, length, offered, _, _ in

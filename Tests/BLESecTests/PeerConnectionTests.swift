@@ -59,6 +59,42 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
+    @Test(
+        "a connection that is dropped after its peer has ended the link is freed at once, and dials no more",
+        arguments: [false, true])
+    func droppedWhileClosingChannel(isExactlyOnce: Bool) async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels { $1.carriesDelivery = isExactlyOnce }
+        let dialCount = Locked(0)
+        var connection: PeerConnection? = await PeerConnection.start(
+            .dialing { _ throws(ChannelError) in
+                let number = dialCount.withLock { count in
+                    count += 1
+                    return count
+                }
+                guard number == 1 else { throw ChannelError(.noSuchPeer, "nobody listens") }
+                return dialer
+            }, delivery: isExactlyOnce ? .exactlyOnce() : .atMostOnce, loop: fixture.loop)
+        weak let dropped = connection
+        await fixture.clock.settle()
+        #expect(await connection?.status.state == .connected)
+        _ = try await connection?.send([1])
+        // The peer ends without having taken the message.
+        try await acceptor.finish()
+        await fixture.clock.settle()
+        #expect(await connection?.status.state == .backingOff)
+        #expect(await dialer.isOver == false)
+        connection = nil
+        await fixture.clock.settle()
+        try #require(dropped == nil)
+        await #expect(throws: ChannelError(.closed, "")) { try await dialer.waitUntilOver() }
+        // Longer than the wait before the next dial, and shorter than the close timeout.
+        await fixture.clock.advance(by: .seconds(5))
+        #expect(dialCount.withLock { $0 } == 1)
+        await acceptor.abort()
+        await fixture.finish()
+    }
+
     @Test("the loop's shutdown closes a connection, whether or not it has a channel")
     func shutdown() async throws {
         let fixture = try ChannelFixture()

@@ -132,6 +132,17 @@ extension Refusable {
                 TestAuthority.deviceExtensions("rogue")
                     + "crlDistributionPoints=point\n[point]\nrelativename=name\n[name]\nCN=x\n")
         },
+        Self(
+            "sent with an unneeded one that has a malformed place of a revocation list",
+            "relative to its issuer's name, or unreadably"
+        ) { setup in
+            try setup.authority.issue(
+                "unneeded",
+                TestAuthority.deviceExtensions("unneeded") + "2.5.29.31=DER:0500\n")
+            var behaviour = try setup.issueValid()
+            behaviour.chain = ["unneeded"]
+            return behaviour
+        },
         Self("for signing code", "in its extended key usage") { setup in
             try setup.issue(TestAuthority.deviceExtensions("rogue", usage: "codeSigning"))
         },
@@ -407,6 +418,25 @@ struct RefusalTests {
             let failure = try #require(peer.endLinkReturningVictimFailure())
             #expect(failure.code == refusable.code, "\(role): \(failure.reason)")
             #expect(failure.reason.contains(refusable.reason), "\(role): \(failure.reason)")
+        }
+    }
+
+    @Test("a dialer whose key an acceptor does not ask for, or cannot verify, is never ready")
+    func unaskedDialer() throws {
+        for (requests, signatures, reason) in [
+            (false, "", "does not request a certificate"),
+            (true, "rsa_pss_rsae_sha256", "accepts no signature algorithm"),
+        ] {
+            let setup = try Refusable.Setup()
+            var behaviour = try setup.issueValid()
+            behaviour.requestsCertificate = requests
+            behaviour.acceptedSignatures = signatures
+            let peer = try MaliciousTLSPeer(
+                .acceptor, behaviour, in: setup.authority.folder, victim: setup.configuration())
+            try peer.run()
+            #expect(!peer.isVictimReady && peer.types.isEmpty && !peer.isHandshakeDone)
+            let failure = try #require(peer.endLinkReturningVictimFailure())
+            #expect(failure.code == .noCommonProtocol && failure.reason.contains(reason))
         }
     }
 

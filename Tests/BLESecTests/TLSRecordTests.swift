@@ -287,4 +287,18 @@ struct TLSRecordTests {
             sendingPeer.endLinkReturningVictimFailure() != nil
                 && sendingPeer.victim.nextMessage() == nil)
     }
+
+    @Test(
+        "a byte after close_notify ends the channel at once, even if it belongs to no complete record",
+        arguments: roles)
+    func byteAfterCloseNotify(role: ChannelRole) throws {
+        for bytes: [UInt8] in [[23], [23, 3, 3, 0]] {
+            let peer = try MaliciousTLSPeer.ready(role)
+            peer.shutDown()
+            #expect(!peer.isVictimOver)
+            peer.deliver(bytes)
+            #expect(peer.isVictimOver)
+            #expect(peer.endLinkReturningVictimFailure()?.code == .protocolViolation)
+        }
+    }
 }

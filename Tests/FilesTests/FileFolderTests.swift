@@ -9,17 +9,20 @@ import Testing
 struct FileFolderTests {
     private let scratch = TemporaryFolder()
 
+    /// The folder `in`, under this path.
     private func folder(
-        _ rules: FileFolder.Rules = FileFolder.Rules(), from peer: UInt8 = 7
+        _ rules: FileFolder.Rules = FileFolder.Rules(), from peer: UInt8 = 7,
+        path: String = "in", now: Duration = FileFolder.calendarTime
     ) throws -> FileFolder {
         try scratch.makeFolder("in")
-        return try FileFolder(scratch.path("in"), from: [peer], rules)
+        return try FileFolder(scratch.path(path), from: [peer], rules, now: now)
     }
 
     /// A receiver that has received this offer, and has accepted it unless the rules forbid that.
     private func receiver(
         _ name: String, isFolder: Bool = false, files: UInt64 = 1, bytes: UInt64 = 0, id: UInt8 = 1,
-        rules: FileFolder.Rules = FileFolder.Rules(), from peer: UInt8 = 7
+        rules: FileFolder.Rules = FileFolder.Rules(), from peer: UInt8 = 7,
+        path: String = "in", now: Duration = FileFolder.calendarTime
     ) throws -> FileReceiver {
         let receiver = FileReceiver()
         var frames: [UInt8] = []
@@ -29,7 +32,7 @@ struct FileFolderTests {
                 isFolder: isFolder, files: files, bytes: bytes, name: name)
         ).append(to: &frames)
         _ = try receiver.receive(frames)
-        _ = receiver.accept(into: try folder(rules, from: peer))
+        _ = receiver.accept(into: try folder(rules, from: peer, path: path, now: now))
         return receiver
     }
 
@@ -184,6 +187,20 @@ struct FileFolderTests {
         #expect(lastChange(path) != nil)
         folder.removeOld(at: end + .nanoseconds(1))
         #expect(lastChange(heldPath) == nil)
+    }
+
+    @Test("an offer that comes again is continued, however old its rest is; other old rests go")
+    func oldButOfferedAgain() throws {
+        let first = try receiver("a", bytes: 60_000)
+        try send("a", 60_000, sending: 50_000, to: first)
+        first.close()
+        _ = try folder().open(offer)
+        let later = try #require(lastChange(heldPath)) + FileFolder.lifetime + .seconds(86_400)
+        // Old rests are removed once in ten minutes for each path, so this is another path.
+        let second = try receiver("a", bytes: 60_000, path: "in/.", now: later)
+        #expect(lastChange(heldPath) == nil)
+        try send("a", 60_000, to: second)
+        #expect(second.state.held == 50_000)
     }
 
     @Test("a transfer whose folder is gone does not remove the folder that another transfer made")

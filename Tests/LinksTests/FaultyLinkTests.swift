@@ -132,6 +132,22 @@ import Testing
         }
     }
 
+    @Test(
+        "a cut after fewer bytes than were sent before it was added cuts the next send",
+        arguments: [Int.min, -1, 1])
+    func cutBelowSentBytes(_ limit: Int) async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let faulty = FaultyLink(a)
+            try #expect(faulty.send([1, 2]) == 2)
+            faulty.add(.cut(afterBytes: limit))
+            try #expect(faulty.send([3]) == 1)
+            try #expect(b.receive().bytes == [1, 2])
+            try #expect(b.receive().outcome == .end)
+            #expect(throws: LinkError.self) { try faulty.send([4]) }
+        }
+    }
+
     @Test("a handler that wanted no events during the cut is called when it wants events again")
     func cutWhilePaused() async throws {
         try await withLoop { loop in

@@ -54,6 +54,19 @@ import Testing
         }
     }
 
+    @Test("a capacity or an SDU of more than 16 MiB counts as 16 MiB")
+    func largest() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop, capacity: .max, maximumSDU: .max)
+            let sdu = [UInt8](repeating: 7, count: 16 << 20)
+            #expect(a.maximumSDU == sdu.count)
+            try #expect(a.send(sdu) == sdu.count)
+            try #expect(a.send([1]) == 0)
+            try #expect(b.receive(upTo: 1).bytes == [7])
+            try #expect(a.send([1]) == 1)
+        }
+    }
+
     @Test("readiness is reported by the loop, never from within a send")
     func notReentrant() async throws {
         try await withLoop { loop in

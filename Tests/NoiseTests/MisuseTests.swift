@@ -156,6 +156,16 @@ import Testing
         #expect(throws: NoiseError.messageTooLong(65_536)) { try state.write(longest + [1]) }
     }
 
+    @Test("with a payload near Int.max, the length of a message is Int.max")
+    func messageLengthNearMax() throws {
+        let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
+        let state = try Parties(.x25519).handshake(name, .initiator)
+        for (payload, expected) in [(3, 35), (Int.max - 31, Int.max), (Int.max, Int.max)] {
+            let length = try state.messageLength(forPayload: payload)
+            #expect(length == expected)
+        }
+    }
+
     @Test("a finished handshake refuses to read and write")
     func finished() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")

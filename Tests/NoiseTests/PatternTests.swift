@@ -98,6 +98,16 @@ import Testing
         #expect(nk.authenticates(.responder))
     }
 
+    @Test("a negative number of messages proves as much as no message", arguments: [Int.min, -1])
+    func provenAfterNegativeCount(_ count: Int) throws {
+        for name in ["XX", "NN"] {
+            let pattern = try #require(HandshakePattern.named(name))
+            for role in Role.allCases {
+                #expect(pattern.isProven(role, after: count) == (name == "NN"))
+            }
+        }
+    }
+
     typealias Exposure = HandshakePattern.StaticKeyExposure
 
     /// A pattern, and who can see the initiator's and the responder's static key in it.

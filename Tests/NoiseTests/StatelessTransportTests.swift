@@ -77,6 +77,25 @@ import Testing
         #expect(throws: NoiseError.messageTooLong(65_536)) {
             try left.value.seal([UInt8](repeating: 0, count: 65_520), nonce: 0)
         }
+        var buffer = [UInt8](repeating: 0, count: 64)
+        var span = buffer.mutableSpan
+        #expect(throws: NoiseError.messageTooLong(.max)) {
+            try left.value.encrypt(inPlace: &span, count: .max, nonce: 0)
+        }
+    }
+
+    @Test(
+        "a range that cannot be a message is refused, and changes nothing",
+        arguments: TransportTests.impossibleRanges)
+    func impossibleRange(_ range: (offset: Int, count: Int, error: NoiseError)) throws {
+        let (left, right) = try ends()
+        var buffer = [UInt8](repeating: 7, count: 64)
+        var span = buffer.mutableSpan
+        #expect(throws: range.error) {
+            try right.value.decrypt(inPlace: &span, at: range.offset, count: range.count, nonce: 0)
+        }
+        #expect(buffer == [UInt8](repeating: 7, count: 64))
+        #expect(try right.value.open(left.value.seal([1], nonce: 0), nonce: 0) == [1])
     }
 
     /// Both ends of a session: the initiator's, then the responder's.

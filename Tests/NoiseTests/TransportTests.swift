@@ -112,6 +112,47 @@ import Testing
         #expect(throws: NoiseError.failed) { try pair.responder.decrypt(message) }
     }
 
+    @Test(
+        "a plaintext near Int.max is refused, and changes nothing",
+        arguments: [Int.max - 15, Int.max])
+    func plaintextNearMax(_ count: Int) throws {
+        var pair = try TransportPair(Self.xx)
+        var buffer = [UInt8](repeating: 7, count: 64)
+        var span = buffer.mutableSpan
+        #expect(throws: NoiseError.messageTooLong(.max)) {
+            try pair.initiator.encrypt(inPlace: &span, count: count)
+        }
+        #expect(buffer == [UInt8](repeating: 7, count: 64))
+        #expect(try pair.responder.decrypt(pair.initiator.encrypt([1])) == [1])
+    }
+
+    /// Ranges that cannot be a message in a buffer of 64 bytes, each with the error.
+    static let impossibleRanges: [(offset: Int, count: Int, error: NoiseError)] = [
+        (8, -5, NoiseError.messageTooShort(-5)),
+        (0, Int.min, NoiseError.messageTooShort(Int.min)),
+        (8, Int.max, NoiseError.messageTooLong(Int.max)),
+        (48, 17, NoiseError.messageTooShort(16)),
+        (65, 16, NoiseError.messageTooShort(0)),
+        (Int.max, 16, NoiseError.messageTooShort(0)),
+        (-1, 16, NoiseError.messageTooShort(0)),
+        (Int.min, 16, NoiseError.messageTooShort(0)),
+    ]
+
+    @Test(
+        "a range that cannot be a message is refused, and ends the receiving direction",
+        arguments: impossibleRanges)
+    func impossibleRange(_ range: (offset: Int, count: Int, error: NoiseError)) throws {
+        var pair = try TransportPair(Self.xx)
+        var buffer = [UInt8](repeating: 7, count: 64)
+        var span = buffer.mutableSpan
+        #expect(throws: range.error) {
+            try pair.responder.decrypt(inPlace: &span, at: range.offset, count: range.count)
+        }
+        #expect(buffer == [UInt8](repeating: 7, count: 64))
+        let message = try pair.initiator.encrypt([1])
+        #expect(throws: NoiseError.failed) { try pair.responder.decrypt(message) }
+    }
+
     @Test("encryption and decryption in place change no byte outside the message")
     func inPlace() throws {
         var pair = try TransportPair(Self.xx)

@@ -103,6 +103,38 @@ struct HelloTests {
         #expect(!types.contains(27), "compress_certificate")
     }
 
+    @Test("a ClientHello that announces more than 4 KiB is refused before the rest arrives")
+    func announcedLength() throws {
+        let header: [UInt8] = [1, 1, 0xFF, 0xC0]
+        for pieceLength in 1...4 {
+            var acceptor = try TLSEngine(
+                authority.context("acceptor"), role: .acceptor, isNegotiated: true)
+            var failure: ChannelError?
+            for start in stride(from: 0, to: header.count, by: pieceLength) {
+                let piece = Array(header[start...].prefix(pieceLength))
+                let record = [22, 3, 1] + ClientHello.list(2, piece)
+                do throws(ChannelError) {
+                    try acceptor.receiveHandshake(record.span)
+                } catch {
+                    failure = error
+                }
+            }
+            if case .failing(let error) = acceptor.phase {
+                failure = error
+                // An alert in a record of its own.
+                #expect(try acceptor.nextHandshake()?.first == 21)
+            }
+            #expect(failure?.code == .limitExceeded, "\(pieceLength)")
+        }
+        // The length of the second message of a record counts, too.
+        var lengths = AnnouncedLengths()
+        let short: [UInt8] = [1, 0, 0, 2, 9, 9]
+        let accepted = [
+            short + [1, 0, 0x10, 0], [UInt8](repeating: 9, count: 4_096), short + [1, 0, 0x10, 1],
+        ].map { lengths.areAccepted($0) }
+        #expect(accepted == [true, true, false])
+    }
+
     @Test("a ClientHello may have 4 KiB, and a longer one is refused", arguments: [true, false])
     func length(isNegotiated: Bool) throws {
         var hello = try hello(isNegotiated)

@@ -1,8 +1,10 @@
 import BLESecChannelCore
 import BLESecLocking
-import BLESecTLSEngine
+import CBLESecOpenSSL
 import TestSupport
 import Testing
+
+@testable import BLESecTLSEngine
 
 @Suite("Resuming a TLS session")
 struct ResumptionTests {
@@ -114,6 +116,44 @@ struct ResumptionTests {
             return
         }
         #expect(error == ChannelError(.untrusted, "") && error.reason.contains("is revoked"))
+    }
+
+    @Test(
+        "a session is resumed for two hours; later, and after the clock was set back, it is not",
+        arguments: [(7_200, true), (7_201, false), (-1, false)] as [(Int64, Bool)])
+    func age(seconds: Int64, isResumed: Bool) throws {
+        let first = try establish()
+        clock.withLock { $0 += seconds }
+        var second = try EnginePair(dialer, acceptor)
+        try second.shakeHands()
+        #expect(second.dialer.established != nil && second.acceptor.established != nil)
+        let difference =
+            first.sentCounts.values.reduce(0, +) - second.sentCounts.values.reduce(0, +)
+        #expect((difference > 500) == isResumed, "\(difference)")
+    }
+
+    @Test(
+        "a dialer keeps no session whose ticket has more than 1,024 bytes",
+        arguments: [false, true])
+    func longTicket(isLong: Bool) throws {
+        // Another acceptor's ticket may contain the whole session. Without SSL_OP_NO_TICKET, this
+        // acceptor's tickets do, and with it what the program has added.
+        unsafe SSL_CTX_clear_options(acceptor.pointer, 1 << 14)
+        if isLong {
+            unsafe SSL_CTX_set_session_ticket_cb(
+                acceptor.pointer,
+                { ssl, _ in
+                    let filling = [UInt8](repeating: 0, count: 1_024)
+                    return unsafe SSL_SESSION_set1_ticket_appdata(
+                        SSL_get_session(ssl), filling, filling.count)
+                }, nil, nil)
+        }
+        var pair = try EnginePair(dialer, acceptor)
+        try pair.shakeHands()
+        let ticketCount = try pair.readTickets()
+        #expect(isLong ? ticketCount > 1_024 : (100...1_024).contains(ticketCount))
+        let isKept = dialer.sessions?.takeDialed(now: clock.withLock { $0 }) != nil
+        #expect(isKept == !isLong)
     }
 
     @Test("after both certificates have expired, the ticket of a session establishes nothing")

@@ -66,8 +66,8 @@ final class ConnectionMachine {
     private(set) var hasPeerEnded = false
     /// The history of the channel in use; nil if there is none.
     private var currentHistory: ChannelHistory?
-    /// When the connection began, when its last handshake began, or when it lost its channel,
-    /// whichever was last: since then, the peer was not reached.
+    /// When the connection began, or when it last left the state `handshaking` or `connected`,
+    /// whichever was later: since then, the peer was not reached.
     private var unreachedSince: MonotonicTime
 
     /// Makes a machine in the searching state; the caller must make the first attempt at once.
@@ -122,18 +122,17 @@ final class ConnectionMachine {
         guard (attempt ?? self.attempt) == self.attempt, state.belongsToAttempt, !isConnected,
             !isClosed, status.state != state
         else { return }
-        // A search alone does not end the out-of-range or backing-off state.
-        if state == .searching, status.state == .outOfRange || status.state == .backingOff {
-            return
-        }
-        if state == .handshaking { unreachedSince = now }
-        enter(state, now)
+        if state == .searching { continueSearch(now) } else { enter(state, now) }
     }
 
-    /// Records that a ``NearbyService`` has called off the dial whose state was reported last. The
-    /// search goes on. The search's deadline is ``ReconnectPolicy/searching`` after
-    /// ``unreachedSince``, or now if that time has passed already.
-    func dialCancelled(at now: MonotonicTime) {
+    /// Records that a ``NearbyService`` has called off the dial whose state was reported last.
+    func dialCancelled(at now: MonotonicTime) { continueSearch(now) }
+
+    /// Returns to the search after a dial. The search's deadline is ``ReconnectPolicy/searching``
+    /// after ``unreachedSince``, or now if that time has passed already, so that dials to strangers
+    /// do not postpone it. Does nothing in another state: a search alone does not end the
+    /// out-of-range or backing-off state.
+    private func continueSearch(_ now: MonotonicTime) {
         guard [.dialing, .opening, .handshaking].contains(status.state) else { return }
         enter(.searching, now)
         status.deadline = max(now, unreachedSince.advanced(by: rules.searching))
@@ -231,7 +230,6 @@ final class ConnectionMachine {
         let outcome = LinkOutcome(
             lasted: now.duration(since: history.readyTime), hasCarriedMessage: hasCarriedMessage,
             stableAfter: rules.stableAfter, backoff: rules.backoff)
-        unreachedSince = now
         guard outcome == .stable else {
             fail(error, outcome.failures(after: status.failures), now, &generator)
             return .nothing
@@ -279,14 +277,16 @@ final class ConnectionMachine {
         _ generator: inout some RandomNumberGenerator
     ) {
         status.failures = failures
-        let isOutOfRange = now >= unreachedSince.advanced(by: rules.searching)
-        enter(isOutOfRange ? .outOfRange : .backingOff, now)
+        enter(.backingOff, now)
+        if now >= unreachedSince.advanced(by: rules.searching) { status.state = .outOfRange }
         status.failure = error
         status.deadline = now.advanced(
             by: rules.backoff.delay(afterFailures: status.failures, using: &generator))
     }
 
     private func enter(_ state: ConnectionState, _ now: MonotonicTime) {
+        // Until now, the peer was reached.
+        if [.handshaking, .connected].contains(status.state) { unreachedSince = now }
         status.state = state
         status.since = now
         status.deadline = rules.limit(of: state).map { now.advanced(by: $0) }

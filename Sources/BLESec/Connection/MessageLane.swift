@@ -31,6 +31,9 @@ final class MessageLane: Sendable {
         var isReleased = false
         /// The calls that wait until the store is closed.
         var closeWaiters: [CheckedContinuation<Void, Never>] = []
+        /// The last known ``DeliveryEndpoint/progressCount``, and the time by the connection's loop
+        /// when it last changed; nil before ``measureProgress(from:)``.
+        var progress: (count: UInt64, time: MonotonicTime)?
         /// Whether a message has got its fate, or the peer has confirmed this side's end, since the
         /// last ``takeNews()``.
         var hasNewFate = false
@@ -141,6 +144,7 @@ final class MessageLane: Sendable {
         defer { if let changes { commit(changes) } }
         return try state.withLock { state throws(Failure) in
             defer {
+                state.noteProgress()
                 if state.endpoint.hasUpdates {
                     state.recordFates()
                     changes = state.endpoint.takeChanges()
@@ -348,6 +352,15 @@ final class MessageLane: Sendable {
     var failure: ChannelError? { state.withLock { $0.failure } }
     /// See ``DeliveryEndpoint/progressCount``.
     var progressCount: UInt64 { readEndpoint { $0.progressCount } }
+    /// Notes the time of each progress from now on. `now` is the time by the connection's loop.
+    func measureProgress(from now: MonotonicTime) {
+        state.withLock { state in
+            if state.progress == nil { state.progress = (state.endpoint.progressCount, now) }
+        }
+    }
+    /// When messages or streams last made progress, or else when ``measureProgress(from:)`` was first
+    /// called; nil before that.
+    var lastProgressTime: MonotonicTime? { state.withLock { $0.progress?.time } }
     /// How many messages have no fate yet.
     var pendingCount: Int { readEndpoint { $0.pending.count } }
 
@@ -552,6 +565,14 @@ final class MessageLane: Sendable {
 }
 
 extension MessageLane.State {
+    /// If there has been progress, and progress is measured, notes the time.
+    fileprivate mutating func noteProgress() {
+        guard let last = progress?.count else { return }
+        let count = endpoint.progressCount
+        guard count != last, let newsHandler else { return }
+        progress = (count, newsHandler.loop.now)
+    }
+
     /// Whether the store has committed everything, or has failed and commits nothing more.
     fileprivate var hasNothingToCommit: Bool { endpoint.isCommitted || failure != nil }
 

@@ -227,6 +227,7 @@ extension PeerConnection {
     ) async {
         let older = current
         current = channel
+        lastTimeouts = channel.configuration.timeouts
         // A call that closes the connection asks the older channel whether it has lost messages.
         if let older { closingChannels.append(older) }
         limitClosingChannels()
@@ -241,9 +242,15 @@ extension PeerConnection {
         waiting.wake(.message)
         // While the task waits for the channel, it does not keep the connection alive.
         Task(executorPreference: loop) { [weak self] in
-            let reason = await channel.waitUntilEnding()
-            guard await self?.handleEnd(of: channel, reason) == false else { return }
-            try? await channel.waitUntilOver()
+            if let reason = await channel.waitUntilEnding() {
+                if await self?.handleEnd(of: channel, reason) == true {
+                    // The channel's `close` returns when each side knows that the other side has
+                    // everything.
+                    try? await channel.close()
+                } else {
+                    try? await channel.waitUntilOver()
+                }
+            }
             await self?.ended(channel)
         }
         if let older { await endDuplicate(older) }
@@ -309,13 +316,10 @@ extension PeerConnection {
         await channel.abort()
     }
 
-    /// Handles a channel that is over, or whose peer has sent its end. Returns false if the channel
-    /// stays in use until it is over.
-    private func handleEnd(of channel: SecureChannel, _ reason: EndReason?) async -> Bool {
-        guard let reason else {
-            await ended(channel)
-            return true
-        }
+    /// Handles the peer's end of a channel. Returns true if the caller must close the channel, and
+    /// false if the channel stays in use until it is over. Does not wait for the peer, because this
+    /// call keeps the connection alive.
+    private func handleEnd(of channel: SecureChannel, _ reason: EndReason) async -> Bool {
         let hasCarriedMessage = await channel.hasCarriedMessage
         let isCurrent = current === channel
         let isFinal = lane?.hasToldPeerOfSettling ?? machine.rules.endsWithPeer
@@ -332,7 +336,8 @@ extension PeerConnection {
             stopUsing(channel)
             shut(nil)
             // Once the channel is closed, the peer may be out of reach. So everything that the peer
-            // has confirmed is committed first.
+            // has confirmed is committed first. Until then, this call keeps the connection alive,
+            // because the connection's deinitializer aborts the channel.
             if (try? await waitUntilCommitted()) == nil { await channel.abort() }
         case .dropChannel(then: let step):
             // From now on, a call that closes the connection waits for this channel, too.
@@ -340,11 +345,8 @@ extension PeerConnection {
             perform(step)
         }
         // If the reason is not `done`, and this side has not finished, this side sends the same
-        // reason back, and continues over another link. The channel's `close` returns when each side
-        // knows that the other side has everything.
+        // reason back, and continues over another link.
         if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
-        try? await channel.close()
-        await ended(channel)
         return true
     }
 
@@ -353,6 +355,7 @@ extension PeerConnection {
     func stopUsing(_ channel: SecureChannel) {
         closingChannels.append(channel)
         current = nil
+        linkLossTime = loop.now
         // Calls that fail without a link (`WhenDisconnected.fail`), and calls that are closing the
         // connection, must learn of the loss.
         for event in [LoopEvent.nextSender, .room, .change] { waiting.wake(event) }
@@ -380,6 +383,7 @@ extension PeerConnection {
     func lose(_ channel: SecureChannel, because error: ChannelError?, hasCarriedMessage: Bool) {
         guard current === channel else { return }
         current = nil
+        linkLossTime = loop.now
         let step = change {
             $0.lost(error, hasCarriedMessage: hasCarriedMessage, at: loop.now, using: &generator)
         }

@@ -307,44 +307,39 @@ extension PeerConnection {
     /// - The store has committed everything.
     func settle(_ lane: MessageLane, within limit: Duration?) async -> Bool {
         lane.stopTaking()
-        let limit = closeLimit(limit)
-        var idle = Idle(lane.progressCount, loop.now)
+        let idle = Idle(lane, limit: closeLimit(limit), from: loop.now)
         func isDone() -> Bool {
             if machine.isClosed { return true }
             guard !lane.hasUnconfirmed, lane.isCommitted else { return false }
             return current == nil || lane.pendingCount == 0 && !lane.isEndPending
         }
-        while !isDone(), !idle.hasLasted(limit, lane.progressCount, loop.now) {
+        while !isDone(), loop.now < idle.deadline {
             let isCancelled = await waiting.wait(
-                for: .change, until: idle.since.advanced(by: limit), isolation: self,
-                unless: isDone)
+                for: .change, until: idle.deadline, isolation: self, unless: isDone)
             if isCancelled { break }
         }
         return isDone()
     }
 
-    /// Measures since when there has been no progress.
+    /// A wait that ends when there has been no progress for `limit`.
     private struct Idle {
-        private(set) var since: MonotonicTime
-        private var progressCount: UInt64
+        private let lane: MessageLane
+        private let limit: Duration
+        private let start: MonotonicTime
 
-        init(_ progressCount: UInt64, _ now: MonotonicTime) {
-            self.progressCount = progressCount
-            since = now
+        init(_ lane: MessageLane, limit: Duration, from start: MonotonicTime) {
+            (self.lane, self.limit, self.start) = (lane, limit, start)
+            lane.measureProgress(from: start)
         }
 
-        mutating func hasLasted(
-            _ limit: Duration, _ progressCount: UInt64, _ now: MonotonicTime
-        ) -> Bool {
-            if progressCount != self.progressCount { self = Idle(progressCount, now) }
-            return now >= since.advanced(by: limit)
+        /// When the wait ends. Progress moves this time, and wakes no task.
+        var deadline: MonotonicTime {
+            max(start, lane.lastProgressTime ?? start).advanced(by: limit)
         }
     }
 
     /// The caller's limit or, without one, ``ChannelTimeouts/close``.
-    private func closeLimit(_ limit: Duration?) -> Duration {
-        limit ?? current?.configuration.timeouts.close ?? ChannelTimeouts().close
-    }
+    private func closeLimit(_ limit: Duration?) -> Duration { limit ?? lastTimeouts.close }
 
     /// How long this side, once complete, waits without a link for the peer to come back. The peer
     /// may not know yet that both sides are complete.
@@ -353,21 +348,19 @@ extension PeerConnection {
     func close(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
         await finish()
         let limit = closeLimit(limit)
-        var idle = Idle(lane.progressCount, loop.now)
+        let idle = Idle(lane, limit: limit, from: loop.now)
         while !lane.isSettled, !machine.isClosed {
-            if idle.hasLasted(limit, lane.progressCount, loop.now) {
+            if loop.now >= idle.deadline {
                 let error = incomplete(lane, limit)
                 shut(nil)
                 throw error
             }
-            try await waitForChange(until: idle.since.advanced(by: limit)) {
-                lane.isSettled || machine.isClosed
-            }
+            try await waitForChange(until: idle.deadline) { lane.isSettled || machine.isClosed }
         }
         guard lane.isSettled else {
             throw machine.status.failure ?? .endedTooEarly
         }
-        await waitForPeerToEnd()
+        try await waitForPeerToEnd()
         try await waiting.wait(for: .change, on: self) { lane.isCommitted || lane.failure != nil }
         shut(nil)
         let failure = lane.failure
@@ -376,23 +369,30 @@ extension PeerConnection {
         for channel in closingChannels { try? await channel.waitUntilOver() }
     }
 
-    /// Waits until the peer, which is complete too, has ended the last channel. Without a link, the
-    /// wait ends after ``timeToReconnect``. A link that has died silently is noticed only after
-    /// ``ChannelTimeouts/idle``, so the whole wait may last for the sum of both times.
-    private func waitForPeerToEnd() async {
-        let idleTimeout = current?.configuration.timeouts.idle ?? .zero
-        let latest = loop.now.advanced(by: idleTimeout + Self.timeToReconnect)
-        var lostAt = loop.now
+    /// Waits until the peer, which is complete too, has ended the last channel. The wait ends when
+    /// there has been no link for ``timeToReconnect``, counted from the call or, if that is later,
+    /// from the loss of the last link. A link that has died silently is noticed only after
+    /// ``ChannelTimeouts/idle``, so the whole wait lasts at most for the sum of the last channel's
+    /// idle time and ``timeToReconnect``, with or without a link.
+    private func waitForPeerToEnd() async throws(ChannelError) {
+        let start = loop.now
+        // The sum of the two durations would trap if the idle time is the longest duration.
+        let latest = start.advanced(by: lastTimeouts.idle).advanced(by: Self.timeToReconnect)
+        func deadline() -> MonotonicTime {
+            guard current == nil else { return latest }
+            let lossTime = max(start, linkLossTime ?? start)
+            return min(latest, lossTime.advanced(by: Self.timeToReconnect))
+        }
         while !machine.isClosed {
-            let deadline =
-                current == nil ? min(latest, lostAt.advanced(by: Self.timeToReconnect)) : latest
-            guard loop.now < deadline else { return }
-            let wasConnected = current != nil
-            let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {
-                machine.isClosed || (current != nil) != wasConnected
+            let end = deadline()
+            guard loop.now < end else { return }
+            let isCancelled = await waiting.wait(for: .change, until: end, isolation: self) {
+                machine.isClosed || deadline() != end
             }
-            if isCancelled { return }
-            if wasConnected { lostAt = loop.now }
+            guard isCancelled else { continue }
+            // After the loop's shutdown, the peer can end no channel.
+            if loop.isShutDown { return }
+            throw .waitCancelled
         }
     }
 

@@ -17,6 +17,9 @@ public import BLESecLinks
 ///
 /// A silent peer is detected within the ``ChannelTimeouts/idle`` time of the channel, which sends a
 /// ping after half of this time. Dropping the last reference ends the link and may lose messages.
+/// With a store, if both sides have sent everything, the link ends only once the store has
+/// committed what the peer has confirmed.
+///
 /// If ``close(_:within:)`` throws nothing, no message is lost, except with
 /// ``Guarantee/exactlyOnce(_:)`` if the peer has lost its state.
 public actor PeerConnection {
@@ -31,6 +34,11 @@ public actor PeerConnection {
         @safe @exclusivity(unchecked)
     #endif
     var current: SecureChannel?
+    /// The time limits of the channel that came into use last; the default ones before the first.
+    var lastTimeouts = ChannelTimeouts()
+    /// When the open connection last stopped using a channel without having another; nil before the
+    /// first time.
+    var linkLossTime: MonotonicTime?
     /// Channels that the connection does not use any more, and that may not be over yet; oldest
     /// first. Once the connection is closed, channels that are over stay here, too.
     var closingChannels: [SecureChannel] = []
@@ -376,15 +384,21 @@ public actor PeerConnection {
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
     /// until each program has taken everything up to the other side's end, and every stream is
     /// over. Then it waits until the peer knows that both sides are done. This second wait ends after
-    /// 30 seconds without a link; if a link exists at its beginning, the second wait takes at most
-    /// ``ChannelTimeouts/idle`` plus 30 seconds. At last the call waits until the channels that are
-    /// still being closed are over. If the peer has lost its state, the call does not wait for the
-    /// messages and streams that were lost with it; ``unknownCount`` and ``lostStreamCount`` count
-    /// them.
+    /// 30 seconds without a link; each new link that is lost begins these 30 seconds again. In all,
+    /// the second wait takes at most ``ChannelTimeouts/idle`` of the last link plus 30 seconds, and
+    /// then ends a link that exists. At last the call waits until the channels that are still being
+    /// closed are over. If the peer has lost its state, the call does not wait for the messages and
+    /// streams that were lost with it; ``unknownCount`` and ``lostStreamCount`` count them.
+    ///
+    /// With ``Guarantee/exactlyOnce(_:)``, there is progress when a part of a message or stream
+    /// leaves or arrives for the first time, when the peer confirms something or shows that more has
+    /// arrived, and when this side's program takes or confirms a message, or reads from a stream.
+    /// What is sent again over another link is no progress, except to a new connection of the peer.
     ///
     /// - Parameters:
     ///   - reason: tells the peer whether it has received everything.
-    ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
+    ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close`` of the
+    ///     last link.
     /// - Throws: with ``Guarantee/exactlyOnce(_:)`` and the reason `done`, `unacknowledged` or
     ///   `timedOut` after `limit` without progress, or the error that closed the connection.
     ///   Otherwise as ``SecureChannel/close(within:)`` does for the link that was in use at the first

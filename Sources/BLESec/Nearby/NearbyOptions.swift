@@ -23,7 +23,8 @@ public struct NearbyOptions: Sendable {
     /// a scan; `nil` leaves restarts to bluetoothd.
     public var scansAnewEvery: Duration?
     /// How long a tag (the random bytes that distinguish this side's advertisements) and a PSM are
-    /// used; 15 minutes. A value of less than 1 second counts as 1 second.
+    /// used; 15 minutes. A value of less than 1 second counts as 1 second. Time in which the machine
+    /// is suspended does not count.
     public var renewal = Duration.seconds(15 * 60)
 
     /// The transports of a channel.

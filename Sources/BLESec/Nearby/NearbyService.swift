@@ -10,6 +10,9 @@ public import BLESecLinks
 /// After bluetoothd restarts or the adapter is switched off and on, the service publishes again.
 /// The service keeps each channel alive until the channel is over, so the program has to close
 /// every channel that it has taken; ``close()`` ends only the channels that nobody has taken.
+///
+/// Close every service with ``close()``. A service that is dropped without ``close()`` goes on
+/// while one of its channels is not over, or while 16 ready channels wait for ``next()``.
 public actor NearbyService {
     /// How many ready channels may wait for ``next()``; at this limit no more are accepted or
     /// dialed.

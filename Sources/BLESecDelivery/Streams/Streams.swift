@@ -286,6 +286,8 @@ package final class Streams {
 
     /// How often ``read(_:atMost:)`` has returned bytes.
     private(set) var readCount: UInt64 = 0
+    /// How often ``nextData(_:atMost:)`` has returned bytes that were never sent before on any link.
+    private(set) var sentCount: UInt64 = 0
 
     /// Whether something has changed for the program since the last ``takeTouched()``.
     package var hasNews: Bool { hasForgotten || !touched.isEmpty }
@@ -423,7 +425,13 @@ package final class Streams {
         else { return nil }
         streams[handle]?.isReady = false
         let id = id(number)
-        return change(handle) { $0.sending.takeBytes(id: id, atMost: most) } ?? nil
+        let record = change(handle) { stream -> StreamRecord? in
+            let sentBefore = stream.sending.sentMost
+            let record = stream.sending.takeBytes(id: id, atMost: most)
+            if stream.sending.sentMost > sentBefore { sentCount += 1 }
+            return record
+        }
+        return record ?? nil
     }
 
     // MARK: - Links

@@ -102,7 +102,9 @@ struct TransferConnection: Sendable {
                 try await connection.close(within: Self.closeTimeout)
             }
         }
-        if endsWhenInterrupted, interruption.error != nil {
+        // If the signal came when both sides were complete, `close` would only wait for the peer to
+        // learn that.
+        if endsWhenInterrupted, interruption.error != nil, await !connection.isSettled {
             try? await connection.close(within: Self.interruptedCloseTimeout)
         }
         await endWithinLimits(on: connection.loop) { limit in
