@@ -37,28 +37,28 @@ extension Integration {
             return Int(bytes[2]) << 8 | Int(bytes[3])
         }
 
-        /// Starts two tools that carry connections from one port to another, and a Python program
-        /// that has both ends of the connections.
+        /// Starts two tools that carry connections from a TCP port to another one, or to a Unix
+        /// socket, and a Python program that has both ends of the connections.
         private func start(
-            _ script: String
+            _ script: String, toUnixSocket: Bool = false
         ) throws -> (dialer: Subprocess, listener: Subprocess, program: Subprocess) {
-            let (local, target) = try Self.freePorts()
+            let (local, port) = try Self.freePorts()
+            let target = toUnixSocket ? pair.folder.file("target") : "\(port)"
+            let remote = toUnixSocket ? "unix:\(target)" : "tcp:127.0.0.1:\(target)"
             let listener = try Tool.start(
                 [
-                    "forward", "--allow", "tcp:127.0.0.1:\(target)", "--at", pair.endpoint(),
-                    "--listen", "--identity", pair.folder.file("listener"), "--peer",
-                    pair.dialerKey,
+                    "forward", "--allow", remote, "--at", pair.endpoint(), "--listen",
+                    "--identity", pair.folder.file("listener"), "--peer", pair.dialerKey,
                 ])
             _ = try listener.line("listening on ")
             let dialer = try Tool.start(
                 [
-                    "forward", "tcp:127.0.0.1:\(local)", "tcp:127.0.0.1:\(target)", "--at",
-                    pair.endpoint(), "--identity", pair.folder.file("dialer"), "--peer",
-                    pair.listenerKey,
+                    "forward", "tcp:127.0.0.1:\(local)", remote, "--at", pair.endpoint(),
+                    "--identity", pair.folder.file("dialer"), "--peer", pair.listenerKey,
                 ])
             _ = try dialer.line("channel ready: ", whileServing: [listener])
             let program = try Subprocess(
-                "/usr/bin/python3", ["-c", Self.connecting + script, "\(local)", "\(target)"],
+                "/usr/bin/python3", ["-c", Self.connecting + script, "\(local)", target],
                 input: .keptOpen, within: 60)
             return (dialer, listener, program)
         }
@@ -68,8 +68,13 @@ extension Integration {
         private static let connecting = """
             import socket, sys, time
 
-            local, target = map(int, sys.argv[1:])
-            server = socket.create_server(("127.0.0.1", target))
+            local, target = int(sys.argv[1]), sys.argv[2]
+            if target.startswith("/"):
+                server = socket.socket(socket.AF_UNIX)
+                server.bind(target)
+                server.listen()
+            else:
+                server = socket.create_server(("127.0.0.1", int(target)))
 
             def connect():
                 near = socket.create_connection(("127.0.0.1", local))
@@ -157,6 +162,143 @@ extension Integration {
             #expect(outcome.text == "whole\nwhole\n", "\(outcome.errors)")
             for tool in [dialer, listener] { tool.signal(SIGKILL) }
             _ = try Subprocess.wait([dialer, listener])
+        }
+
+        @Test(
+            "a TCP connection is not reset if the program at a Unix socket reads everything and closes its end"
+        )
+        func closedUnixSocket() throws {
+            let (dialer, listener, program) = try start(
+                """
+                near, far = connect()
+                near.sendall(b"x")
+                assert far.recv(1) == b"x"
+                far.sendall(b"answer")
+                far.close()
+                got = b""
+                while piece := near.recv(100):
+                    got += piece
+                # The time in which a connection is reset whose bytes are refused.
+                time.sleep(4)
+                print(got, near.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+                """, toUnixSocket: true)
+            let outcome = try program.wait(whileServing: [dialer, listener])
+            #expect(outcome.text == "b'answer' 0\n", "\(outcome.errors)")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
+        @Test(
+            "a TCP program that reads late gets everything, even if the program at a Unix socket has refused bytes"
+        )
+        func lateReader() throws {
+            let (dialer, listener, program) = try start(
+                """
+                import threading
+
+                near, far = connect()
+                near.sendall(b"x")
+
+                def answer():
+                    # The byte stays unread, so that the close of the socket refuses it.
+                    far.recv(1, socket.MSG_PEEK)
+                    far.sendall(bytes(1_500_000))
+                    far.close()
+
+                thread = threading.Thread(target=answer)
+                thread.start()
+                time.sleep(1)
+                near.shutdown(socket.SHUT_WR)
+                time.sleep(4)
+                count = 0
+                while piece := near.recv(65536):
+                    count += len(piece)
+                print(count)
+                thread.join()
+                """, toUnixSocket: true)
+            let outcome = try program.wait(whileServing: [dialer, listener])
+            #expect(outcome.text == "1500000\n", "\(outcome.errors)")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
+        @Test("an urgent byte that is sent over a Unix socket arrives among the others")
+        func urgentOverUnixSocket() throws {
+            let (dialer, listener, program) = try start(
+                """
+                near, far = connect()
+                far.sendall(b"before ")
+                far.send(b"!", socket.MSG_OOB)
+                far.sendall(b" after")
+                far.shutdown(socket.SHUT_WR)
+                got = b""
+                while piece := near.recv(100):
+                    got += piece
+                print(got)
+                """, toUnixSocket: true)
+            let outcome = try program.wait(whileServing: [dialer, listener])
+            #expect(outcome.text == "b'before ! after'\n", "\(outcome.errors)")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
+        @Test("a pair to which no program connects takes no place from the other pairs")
+        func unusedPairs() throws {
+            let target = pair.folder.file("target")
+            let listener = try Tool.start(
+                [
+                    "forward", "--allow", "unix:\(target)", "--at", pair.endpoint(), "--listen",
+                    "--identity", pair.folder.file("listener"), "--peer", pair.dialerKey,
+                ])
+            _ = try listener.line("listening on ")
+            // With as many pairs as there are places, each pair still carries several connections.
+            let locals = (0..<64).map { pair.folder.file("local\($0)") }
+            let pairs: [String] = locals.flatMap { ["unix:\($0)", "unix:\(target)"] }
+            let dialer = try Tool.start(
+                ["forward"] + pairs + [
+                    "--at", pair.endpoint(), "--identity", pair.folder.file("dialer"), "--peer",
+                    pair.listenerKey,
+                ])
+            _ = try dialer.line("channel ready: ", whileServing: [listener])
+            let script = """
+                import socket, sys
+
+                server = socket.socket(socket.AF_UNIX)
+                server.bind(sys.argv[2])
+                server.listen()
+                server.settimeout(10)
+                ends = []
+                for number in range(3):
+                    near = socket.socket(socket.AF_UNIX)
+                    near.connect(sys.argv[1])
+                    near.sendall(b"%d" % number)
+                    far = server.accept()[0]
+                    print(far.recv(1))
+                    ends += near, far
+                """
+            let program = try Subprocess("/usr/bin/python3", ["-c", script, locals[0], target])
+            let outcome = try program.wait(whileServing: [dialer, listener])
+            #expect(outcome.text == "b'0'\nb'1'\nb'2'\n", "\(outcome.errors)")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
+        @Test("forward ends with 76 if the peer runs another command that sends no message")
+        func otherCommandWithoutMessage() throws {
+            let listener = try Tool.start(
+                [
+                    "forward", "--allow", "unix:/target", "--at", pair.endpoint(), "--listen",
+                    "--identity", pair.folder.file("listener"), "--peer", pair.dialerKey,
+                ])
+            _ = try listener.line("listening on ")
+            let dialer = try pair.connect(["--persist"])
+            let outcome = try listener.wait(whileServing: [dialer])
+            #expect(outcome.status == 76, "\(outcome.errors)")
+            #expect(
+                outcome.errors.hasSuffix("another command; run `blesec forward` on both sides\n"),
+                "\(outcome.errors)")
+            dialer.signal(SIGKILL)
+            _ = try dialer.wait()
         }
 
         @Test("what a program sends arrives whole, even if that program reads no answer")

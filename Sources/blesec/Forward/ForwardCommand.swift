@@ -8,7 +8,8 @@ enum ForwardCommand {
     static let at = Option(
         name: "--at", value: "ENDPOINT",
         help: "Dial the peer at ENDPOINT, or wait for it there with --listen. Without this option, "
-            + "both sides look for each other over Bluetooth.")
+            + "both sides look for each other over Bluetooth. With peer:NAME or peer:KEY they do so, "
+            + "too: only that peer is accepted, and its last address is not dialed.")
     private static let allow = Option(
         name: "--allow", value: "TARGET", isRepeatable: true,
         help:
@@ -28,14 +29,17 @@ enum ForwardCommand {
                 + "machine: tcp:ADDRESS:PORT, with a numeric address. Several pairs may be given. "
                 + "The peer's side runs `blesec forward --allow REMOTE`, and refuses every other "
                 + "target. Each side may forward connections and allow targets at the same time. "
-                + "A peer that sends a message runs another command: the exit status is then 76.",
+                + "A peer that sends a message, or ends its messages, runs another command: the exit "
+                + "status is then 76.",
             "While the peer is out of reach, blesec looks for it, and connections wait. No byte of a "
                 + "connection is lost or doubled. If the peer's blesec is started anew, connections "
                 + "that its earlier process knew of are ended, and the others are carried. A "
                 + "connection that did not end in good order is reset over TCP, so that it does "
                 + "not look complete; over a Unix socket it looks as if it had ended in good order. "
                 + "When a TCP connection is reset, what is under way at that moment may be lost. A "
-                + "program that no longer receives can still send, and what it sends arrives.",
+                + "program that no longer receives can still send, and what it sends arrives. But if "
+                + "that program has refused bytes, and the other program's end is a TCP connection "
+                + "that takes nothing for 30 seconds, this connection is reset.",
             "Up to 64 connections of each side are carried at a time; further ones wait, which is "
                 + "reported once. A connection counts until both programs have ended it, or one of "
                 + "them has reset it. A local program can connect to LOCAL if it can reach the "
@@ -178,7 +182,8 @@ enum ForwardCommand {
             { await timeLimit?.failure(awaitingChannelOf: connection) },
             {
                 await Forwarder.awaitMessage(
-                    on: forwarder.connection, "run `blesec forward` on both sides")
+                    on: forwarder.connection, expectsNoEnd: true,
+                    "run `blesec forward` on both sides")
             },
         ]
         let checks = reasonsToEnd.map { reasonToEnd in

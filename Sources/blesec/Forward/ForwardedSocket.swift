@@ -1,5 +1,6 @@
 internal import BLESec
 internal import BLESecLinks
+internal import Glibc
 
 /// A local connection that tasks read and write.
 actor ForwardedSocket {
@@ -11,6 +12,10 @@ actor ForwardedSocket {
     private var hasFinished = false
     /// Whether ``discardInput()`` has to end.
     private var mustStopDiscarding = false
+    /// Whether a receive has failed. The kernel reports an error of the connection only once.
+    private var receivingHasFailed = false
+    /// How many bytes wait in the socket's send buffer, and since when it is the same number.
+    private var queue: (bytes: Int, since: MonotonicTime)?
 
     nonisolated var loop: EventLoop { link.loop }
 
@@ -25,8 +30,12 @@ actor ForwardedSocket {
         events = Events(waiting)
     }
 
-    /// Begins to watch the connection, so that a hang-up is noticed while nothing is read.
+    /// Begins to watch the connection, so that a hang-up is noticed while nothing is read. Sets
+    /// SO_OOBINLINE for a Unix socket, as ``TCPAddress/prepare(_:)`` does for a TCP socket.
     func begin() {
+        if !isTCP, let socket = link as? SocketLink {
+            try? Socket.setOption(socket.fileDescriptor, SOL_SOCKET, SO_OOBINLINE, to: 1)
+        }
         link.setHandler(events)
         // Registers the descriptor with epoll. From then on the kernel reports a hang-up, even while
         // no event is asked for.
@@ -63,10 +72,15 @@ actor ForwardedSocket {
 
     private func receive() throws(LinkError) -> (LinkReceive, [UInt8]) {
         var result = LinkReceive.wouldBlock
-        let bytes = try [UInt8](capacity: 65_536) { span throws(LinkError) in
-            result = try link.receive(into: &span)
+        do throws(LinkError) {
+            let bytes = try [UInt8](capacity: 65_536) { span throws(LinkError) in
+                result = try link.receive(into: &span)
+            }
+            return (result, bytes)
+        } catch {
+            receivingHasFailed = true
+            throw error
         }
-        return (result, bytes)
     }
 
     func write(_ bytes: [UInt8]) async throws(LinkError) {
@@ -95,7 +109,7 @@ actor ForwardedSocket {
     func finish() {
         hasFinished = true
         _ = link.halfClose()
-        // Wakes ``discardInput()``: from now on, ``linger`` and ``longestDelivery`` limit its time.
+        // Wakes ``discardInput()``: from now on, ``linger`` and ``longestPause`` limit its time.
         waiting.wake(.message)
     }
 
@@ -105,16 +119,17 @@ actor ForwardedSocket {
     /// has sent, including this side's end. If the connection was reset at once, the program might
     /// get an error before it has read everything.
     private static let linger: Duration = .seconds(2)
-    /// How long the local program has, after the end was sent, to receive everything.
-    private static let longestDelivery: Duration = .seconds(30)
-    /// The pause between two checks whether the local program's kernel has everything.
+    /// How long the local program's kernel may take nothing of what was sent, after the end was sent.
+    private static let longestPause: Duration = .seconds(30)
+    /// The pause between two checks how much the local program's kernel has taken.
     private static let drainCheckInterval: Duration = .milliseconds(100)
 
     /// Reads what the local program sends, and drops it, while the program still receives. Returns
     ///
     /// - when the program ends its direction, or reading fails;
     /// - ``linger`` after the program's kernel has this side's end;
-    /// - ``longestDelivery`` after this side's end was sent;
+    /// - when this side's end was sent, and the program's kernel has taken nothing for
+    ///   ``longestPause``;
     /// - after ``stopDiscarding()``;
     /// - when the task is cancelled.
     ///
@@ -124,14 +139,12 @@ actor ForwardedSocket {
         if !isTCP, let socket = link as? SocketLink, socket.fileDescriptor >= 0 {
             Socket.shutdownRead(socket.fileDescriptor)
         }
-        var (finishTime, drainTime): (MonotonicTime?, MonotonicTime?)
         while !mustStopDiscarding, let (result, _) = try? receive(), result != .end {
             let now = link.loop.now
             if hasFinished {
-                finishTime = finishTime ?? now
-                drainTime = link.isDrained ? drainTime ?? now : nil
-                if let drainTime, now >= drainTime.advanced(by: Self.linger) { return }
-                if let finishTime, now >= finishTime.advanced(by: Self.longestDelivery) { return }
+                let queue = measuredQueue()
+                let limit = queue.bytes == 0 ? Self.linger : Self.longestPause
+                if now >= queue.since.advanced(by: limit) { return }
             }
             // Lets other tasks run even if the program sends without a pause.
             guard result == .wouldBlock else {
@@ -149,6 +162,15 @@ actor ForwardedSocket {
         }
     }
 
+    /// The present value of ``queue``.
+    private func measuredQueue() -> (bytes: Int, since: MonotonicTime) {
+        let bytes = link.queuedBytes
+        if let queue, queue.bytes == bytes { return queue }
+        let changed = (bytes: bytes, since: link.loop.now)
+        queue = changed
+        return changed
+    }
+
     /// Ends ``discardInput()``.
     func stopDiscarding() {
         mustStopDiscarding = true
@@ -157,10 +179,19 @@ actor ForwardedSocket {
 
     // MARK: - The end
 
-    /// Waits until the local program's end of the connection is gone, so that the program receives
-    /// nothing more. What the program has sent can still be read. Returns false if the task is
+    /// Waits until the local program has refused what was sent to it: until a TCP connection is over,
+    /// or the program has closed a Unix socket before it had read everything. What the program has
+    /// sent can still be read. Returns false if the task is cancelled before that, or if the program
+    /// has closed a Unix socket after it had read everything. In the second case nothing is refused
+    /// yet, and the next write fails.
+    func waitUntilRefused() async -> Bool {
+        guard await waitUntilHungUp() else { return false }
+        return isTCP || hasFailed
+    }
+
+    /// Waits until the local program's end of the connection is gone. Returns false if the task is
     /// cancelled before that.
-    func waitUntilHungUp() async -> Bool {
+    private func waitUntilHungUp() async -> Bool {
         while !events.hasHungUp {
             let isCancelled = await waiting.wait(for: .end, isolation: self) { events.hasHungUp }
             if isCancelled { return false }
@@ -177,12 +208,23 @@ actor ForwardedSocket {
         return Socket.hasError(socket.fileDescriptor)
     }
 
-    /// Waits until the local program's kernel has everything that was written, but not longer than
-    /// ``linger``.
+    /// Whether the connection has an error, such as a reset. If a program closes a Unix socket before
+    /// it has read everything, the socket is reset.
+    private var hasFailed: Bool {
+        guard let socket = link as? SocketLink else { return receivingHasFailed }
+        return receivingHasFailed || Socket.hasError(socket.fileDescriptor)
+    }
+
+    /// Waits until the local program's kernel has everything that was written. The wait ends earlier
+    /// if the connection has failed, or if the kernel takes nothing for a while: for
+    /// ``longestPause`` if everything up to the peer's end was written to a TCP connection, because
+    /// the close drops what the kernel has not sent yet; otherwise for ``linger``.
     func drain() async {
-        let deadline = link.loop.now.advanced(by: Self.linger)
-        while !link.isDrained, link.loop.now < deadline, !Task.isCancelled {
-            try? await link.loop.sleep(for: Self.drainCheckInterval)
+        let limit = isTCP && hasFinished ? Self.longestPause : Self.linger
+        while !hasFailed {
+            let queue = measuredQueue()
+            if queue.bytes == 0 || link.loop.now >= queue.since.advanced(by: limit) { return }
+            guard (try? await link.loop.sleep(for: Self.drainCheckInterval)) != nil else { return }
         }
     }
 

@@ -42,22 +42,29 @@ struct Forwarder: Sendable {
     func forward(_ listener: ForwardListener, to target: ForwardTarget) async {
         let connection = connection
         await withDiscardingTaskGroup { group in
-            // While all places are taken, further connections wait in the kernel.
-            while await ownPlaces.take() {
-                do {
-                    let socket = try await listener.accept()
+            while true {
+                let socket: ForwardedSocket
+                do throws(LinkError) {
+                    socket = try await listener.accept()
+                } catch {
+                    if error.code == .closed || error.code == .cancelled { return }
+                    // Descriptors or memory ran out: wait until some are freed.
+                    Self.note("forward-failed", "\(error)", "\(target)", at: -1)
+                    try? await connection.loop.sleep(for: .milliseconds(100))
+                    continue
+                }
+                // The place is taken after the accept, so that a listener to which nobody connects
+                // takes none. While all places are taken, one connection of each listener waits
+                // here, and further ones wait in the kernel.
+                guard await ownPlaces.take() else { return await socket.close(inOrder: false) }
+                do throws(ChannelError) {
                     let stream = try await connection.open(target.description)
                     group.addTask {
                         await carry(socket, stream, to: target)
                         await ownPlaces.giveBack()
                     }
-                } catch let error as LinkError {
-                    await ownPlaces.giveBack()
-                    if error.code == .closed || error.code == .cancelled { return }
-                    // Descriptors or memory ran out: wait until some are freed.
-                    Self.note("forward-failed", "\(error)", "\(target)", at: -1)
-                    try? await connection.loop.sleep(for: .milliseconds(100))
                 } catch {
+                    await socket.close(inOrder: false)
                     return await ownPlaces.giveBack()
                 }
             }
@@ -158,15 +165,26 @@ struct Forwarder: Sendable {
     }
 
     /// Waits for a message of the peer, and returns an error with `advice`: a peer that sends a
-    /// message runs the wrong command. Returns nil when no message can come, or when the task is
-    /// cancelled.
+    /// message runs the wrong command. If `expectsNoEnd` is true, this also holds for a peer that
+    /// ends its messages. Returns nil when no message can come, or when the task is cancelled.
     static func awaitMessage(
-        on connection: PeerConnection, _ advice: String
+        on connection: PeerConnection, expectsNoEnd: Bool = false, _ advice: String
     ) async -> ChannelError? {
-        guard (try? await connection.receive()) != nil else { return nil }
+        let event: String
+        do throws(ChannelError) {
+            if try await connection.receive() != nil {
+                event = "sent a message"
+            } else {
+                // `receive` also returns nil when the connection is closed.
+                guard expectsNoEnd, await connection.status.state != .closed else { return nil }
+                event = "ended its messages"
+            }
+        } catch {
+            return nil
+        }
         return ChannelError(
             .protocolViolation,
-            "the peer has sent a message, so it runs another command; \(advice)")
+            "the peer has \(event), so it runs another command; \(advice)")
     }
 
     private static func refuse(_ stream: PeerConnection.Stream, _ reason: Reason) async {

@@ -105,7 +105,7 @@ struct Splice: Sendable {
 
     private func receive() async -> End {
         let end = await first(
-            { await receiveAll() }, { await awaitHangUpOfSocket() }, { await awaitResetOfStream() })
+            { await receiveAll() }, { await awaitRefusal() }, { await awaitResetOfStream() })
         if case .refused = end { await stream.stop(code: Forwarder.Reason.broken.rawValue) }
         return end
     }
@@ -133,8 +133,8 @@ struct Splice: Sendable {
         return await pause()
     }
 
-    private func awaitHangUpOfSocket() async -> End? {
-        await socket.waitUntilHungUp() ? .refused : nil
+    private func awaitRefusal() async -> End? {
+        await socket.waitUntilRefused() ? .refused : nil
     }
 
     // MARK: -
