@@ -491,9 +491,8 @@ package final class DeliveryEndpoint {
         switch record {
         case .resume: return false
         case .chunk(let chunk):
-            let isNew = try incoming.append(chunk)
+            try incoming.append(chunk)
             lastWasOnlyMessage = !isProofOfResume
-            guard isNew else { return false }
         case .finish(let number):
             let isFirst = try incoming.finish(at: number)
             confirmEnd()
@@ -590,8 +589,9 @@ package final class DeliveryEndpoint {
         let undoesConfirmation = peerKnowsEpoch && resume.positions.confirmed < outgoing.first - 1
         // If the peer was rolled back, its fields for streams have no effect.
         let peerWasRolledBack = peerStateContinues && undoesConfirmation
+        var showsProgress = false
         if !peerWasRolledBack {
-            try streams.receiveResume(
+            showsProgress = try streams.receiveResume(
                 resume.streams, from: resume.token, token: own.token,
                 order ?? (own.token < resume.token ? .lower : .higher))
         }
@@ -604,8 +604,9 @@ package final class DeliveryEndpoint {
                 waitForLinkEnd()
                 return false
             }
+            if resume.positions.confirmed >= outgoing.first { showsProgress = true }
             retire(through: resume.positions.confirmed)
-            return outgoing.resume(at: resume.positions, credit: resume.credit)
+            if outgoing.resume(at: resume.positions, credit: resume.credit) { showsProgress = true }
         } else {
             var hasBegunEpoch = false
             if !peerStateContinues, outgoing.hasMessageThatMayHaveLeft || undoesConfirmation {
@@ -620,8 +621,8 @@ package final class DeliveryEndpoint {
                 at: Positions(
                     held: outgoing.first - 1, offset: hasPart ? resume.positions.offset : 0),
                 credit: resume.credit)
-            return false
         }
+        return showsProgress
     }
 
     /// Waits until the peer, which was rolled back, ends the link.

@@ -14,9 +14,6 @@ struct IncomingMessages: Sendable {
     private var partial: [UInt8] = []
     /// The length of that message when it is complete.
     private var partialLength = 0
-    /// How many bytes of that message have ever arrived in the peer's present epoch: more than there
-    /// are in ``partial`` if bytes were dropped.
-    private var furthest = 0
     /// The messages that wait for the program, and perhaps the peer's end.
     private var waiting = Queue<Message>()
     /// Messages that the program has taken and not confirmed, oldest first.
@@ -121,7 +118,6 @@ struct IncomingMessages: Sendable {
         held = confirmed
         hasEnd = false
         dropPartial()
-        furthest = 0
     }
 
     mutating func dropPartial() {
@@ -129,10 +125,7 @@ struct IncomingMessages: Sendable {
         isMidMessage = false
     }
 
-    /// Handles a chunk. Returns whether the chunk has bytes that have not arrived before, or
-    /// completes its message.
-    @discardableResult
-    mutating func append(_ chunk: Chunk) throws(DeliveryError) -> Bool {
+    mutating func append(_ chunk: Chunk) throws(DeliveryError) {
         guard held < Resume.greatestNumber, chunk.number == held + 1, chunk.offset == partial.count
         else {
             throw .violation("a chunk that does not continue the last one")
@@ -148,20 +141,9 @@ struct IncomingMessages: Sendable {
         if !isMidMessage { try beginMessage(remainingBytes: chunk.length - chunk.offset) }
         partialLength = chunk.length
         isMidMessage = !chunk.isLast
-        if chunk.isLast {
-            furthest = 0
-            if partial.isEmpty {
-                keep(chunk.byteArray)
-            } else {
-                partial += chunk.bytes
-                keep(exchange(&partial, with: []))
-            }
-            return true
-        }
+        if chunk.isLast, partial.isEmpty { return keep(chunk.byteArray) }
         if partial.isEmpty { partial = chunk.byteArray } else { partial += chunk.bytes }
-        guard end > furthest else { return false }
-        furthest = end
-        return true
+        if chunk.isLast { keep(exchange(&partial, with: [])) }
     }
 
     /// Handles the peer's end. Returns whether this is the first end of the peer: any other end

@@ -20,7 +20,8 @@ struct OutgoingMessages: Sendable {
     /// The position at which sending began on the newest link.
     private var linkStart: (number: UInt64, offset: Int)
     /// The furthest position that sending to the peer's present instance has reached in the present
-    /// epoch. What is sent again after a lost link lies before it.
+    /// epoch, since the peer last dropped a part. What is sent again after a lost link lies before
+    /// it.
     private var furthest: (number: UInt64, offset: Int) = (0, 0)
     /// How many chunks and ends have moved ``furthest``.
     private(set) var progressCount: UInt64 = 0
@@ -79,11 +80,13 @@ struct OutgoingMessages: Sendable {
     }
 
     /// Begins a link: sending continues after what the peer has. Returns whether the peer has more
-    /// now than at the beginning of the previous link.
+    /// now than at the beginning of the previous link. If it has less, it has dropped a part for lack
+    /// of memory, and what is sent again counts towards ``progressCount``.
     mutating func resume(at positions: Positions, credit: UInt64) -> Bool {
         self.credit = credit
         next = (positions.held + 1, positions.offset)
         defer { linkStart = next }
+        if next < linkStart { furthest = next }
         return next > linkStart
     }
 

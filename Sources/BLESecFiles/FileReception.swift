@@ -41,7 +41,15 @@ final class FileReception {
         self.offer = offer
         self.folder = folder
         announced = AnnouncedFiles(of: offer)
-        let offerFolder = try folder.open(offer)
+        let offerFolder: Descriptor
+        do throws(FileFailure) {
+            offerFolder = try folder.open(offer)
+        } catch {
+            guard error.problem == .noSpace else { throw error }
+            // Old rests may occupy the space.
+            folder.removeOldIfDue()
+            offerFolder = try folder.open(offer)
+        }
         do throws(FileFailure) {
             if let name = folder.notes.storedName(offer) {
                 // An earlier process may have ended after it gave the file this name, but before it

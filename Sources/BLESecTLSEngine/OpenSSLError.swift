@@ -114,7 +114,8 @@ extension ChannelError {
     /// OpenSSL has sent an empty list of certificates to an acceptor that requests one.
     static var noAcceptedSignature: ChannelError {
         ChannelError(
-            .noCommonProtocol, "the peer accepts no signature algorithm of this side's key")
+            .noCommonProtocol,
+            "the peer accepts no signature algorithm of this side's key or certificate")
     }
 
     /// The peer has sent more certificates than ``TLSContext/mostCertificates``.

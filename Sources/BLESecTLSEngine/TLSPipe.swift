@@ -38,6 +38,9 @@ internal import CBLESecOpenSSL
     /// Whether handshake messages or an alert wait to be sent.
     var hasFlight: Bool { unsafe !state.pointee.flight.isEmpty }
 
+    /// Adds bytes that are to be sent after what OpenSSL has written.
+    func appendToFlight(_ bytes: [UInt8]) { unsafe state.pointee.flight += bytes }
+
     /// Makes a BIO (an OpenSSL source and sink) on this pipe. The pipe must outlive the BIO.
     func makeBIO() -> OpaquePointer? {
         guard let bio = unsafe BIO_new(Self.method.pointer) else { return nil }

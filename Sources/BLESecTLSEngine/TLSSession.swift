@@ -57,6 +57,10 @@ internal import CBLESecOpenSSL
     private static let mostSilentRecords = 32
     /// The greatest length of ``owedRecords`` in bytes: about 75 changes of key.
     private static let mostOwedBytes = 2 << 10
+    /// The record with the fatal alert `illegal_parameter` (RFC 8446 §6), not encrypted.
+    private static let illegalParameterAlert: [UInt8] = [
+        UInt8(SSL3_RT_ALERT), 3, 3, 0, 2, UInt8(SSL3_AL_FATAL), UInt8(SSL_AD_ILLEGAL_PARAMETER),
+    ]
     /// The value of ``longestPlaintext`` if the dialer asks for no other.
     static let defaultLongestPlaintext = 16 << 10
 
@@ -75,7 +79,9 @@ internal import CBLESecOpenSSL
         self.isNegotiated = isNegotiated
         unsafe SSL_set_ex_data(ssl, Self.exDataIndex, Unmanaged.passUnretained(self).toOpaque())
         switch role {
-        case .acceptor: unsafe SSL_set_accept_state(ssl)
+        case .acceptor:
+            unsafe SSL_set_accept_state(ssl)
+            context.sessions?.removeOld(now: context.clock())
         case .dialer:
             unsafe SSL_set_connect_state(ssl)
             try resumeLast()
@@ -153,29 +159,15 @@ internal import CBLESecOpenSSL
         if unsafe record[0] == UInt8(SSL3_RT_HANDSHAKE),
             unsafe !announcedLengths.areAccepted(fragment)
         {
-            try refuseLength()
+            // OpenSSL would at once allocate as many bytes as the message announces.
+            pipe.appendToFlight(Self.illegalParameterAlert)
+            throw .tooLongMessage
         }
         return try unsafe pipe.reading(record, count: count) { () throws(ChannelError) in
             let step = try advance()
             guard pipe.inputCount == 0 else { throw .malformedRecord }
             return step
         }
-    }
-
-    /// Refuses a message before it is complete, because its announced length is too long: OpenSSL
-    /// would at once allocate as many bytes. OpenSSL gets a length that it refuses, so that it makes
-    /// the alert; if it has read a part of the true length before, there may be no alert.
-    private func refuseLength() throws(ChannelError) {
-        refusal = .tooLongMessage
-        let message = [UInt8(SSL3_MT_CLIENT_HELLO), 0xFF, 0xFF, 0xFF]
-        let record = [UInt8(SSL3_RT_HANDSHAKE), 3, 3, 0, UInt8(message.count)] + message
-        try unsafe record.withUnsafeBufferPointer { buffer throws(ChannelError) in
-            guard let base = buffer.baseAddress else { return }
-            try unsafe pipe.reading(base, count: buffer.count) { () throws(ChannelError) in
-                _ = try advance()
-            }
-        }
-        throw .tooLongMessage
     }
 
     /// Whether both sides have agreed on blesec/1 (RFC 7301). If the peer sends no application

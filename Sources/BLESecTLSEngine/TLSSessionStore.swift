@@ -39,6 +39,9 @@ final class TLSSessionStore: Sendable {
 
     private let content = Locked(Content())
 
+    /// Removes the sessions that can no longer be resumed.
+    func removeOld(now: Int64) { content.withLock { $0.removeOld(now) } }
+
     /// Stores a session. An acceptor finds it by the session's identifier. A dialer keeps only its
     /// newest session, until it dials again.
     func keep(_ session: ResumableSession, role: ChannelRole, now: Int64) {

@@ -7,12 +7,15 @@
 // contain it (SSL_OP_NO_TICKET). `longest_chain` limits the total size of the peer's certificates, in
 // bytes. Compressed certificates (RFC 8879, from OpenSSL 3.2 on) are not used: OpenSSL would decompress far
 // more bytes than a peer that is not proven yet has sent.
+// These options have effect from OpenSSL 3.2 on, also in a program that was compiled with older headers.
+#ifndef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
+#define SSL_OP_NO_TX_CERTIFICATE_COMPRESSION ((uint64_t)1 << 32)
+#define SSL_OP_NO_RX_CERTIFICATE_COMPRESSION ((uint64_t)1 << 33)
+#endif
 static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chain) {
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-#ifdef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
     SSL_CTX_set_options(context, SSL_OP_NO_RX_CERTIFICATE_COMPRESSION | SSL_OP_NO_TX_CERTIFICATE_COMPRESSION);
-#endif
     SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_max_cert_list(context, longest_chain);

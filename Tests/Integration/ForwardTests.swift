@@ -189,6 +189,32 @@ extension Integration {
         }
 
         @Test(
+            "a TCP connection is reset if the program at a Unix socket shuts it down, and later closes it with unread bytes"
+        )
+        func lateRefusal() throws {
+            let (dialer, listener, program) = try start(
+                """
+                near, far = connect()
+                near.sendall(b"x")
+                assert far.recv(1, socket.MSG_PEEK) == b"x"
+                far.shutdown(socket.SHUT_RDWR)
+                time.sleep(0.3)
+                far.close()
+                error = 0
+                for _ in range(200):
+                    error = error or near.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    time.sleep(0.05)
+                    if error:
+                        break
+                print(error != 0)
+                """, toUnixSocket: true)
+            let outcome = try program.wait(whileServing: [dialer, listener])
+            #expect(outcome.text == "True\n", "\(outcome.errors)")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
+        @Test(
             "a TCP program that reads late gets everything, even if the program at a Unix socket has refused bytes"
         )
         func lateReader() throws {

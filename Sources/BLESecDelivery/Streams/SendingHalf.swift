@@ -35,6 +35,8 @@ struct SendingHalf: Sendable {
 
     init(capacity: Int) { self.capacity = capacity }
 
+    /// A number that grows when the peer reports that more has arrived, or that it is done.
+    var reportedProgress: UInt64 { acknowledged + (isDone ? 1 : 0) }
     /// How many bytes the program has written.
     private var written: UInt64 { acknowledged + UInt64(keptCount) }
     var keptCount: Int { kept.count - head }

@@ -439,10 +439,11 @@ package final class Streams {
     func linkEnded() { isLinked = false }
 
     /// Handles `summary`, which is in the peer's `resume`. `peer` is the token of the peer's
-    /// instance, and `token` that of this side's instance.
+    /// instance, and `token` that of this side's instance. Returns whether the peer has received
+    /// more of a stream than this side knew.
     func receiveResume(
         _ summary: StreamSummary, from peer: Identifier, token: Identifier, _ order: Order
-    ) throws(DeliveryError) {
+    ) throws(DeliveryError) -> Bool {
         guard (1...StreamRecord.greatestOffset).contains(summary.window) else {
             throw .violation("a window of streams that is empty or too large")
         }
@@ -473,31 +474,42 @@ package final class Streams {
                 !number.isOwn || number.index < opened
             else { throw .violation("a stream that was not opened, or that is listed twice") }
         }
+        var showsProgress = false
         for (number, handle) in handles.sorted(by: { $0.key < $1.key }) {
             let isKnown = !number.isOwn || number.index < opened
-            try resume(handle, isKnown: isKnown, entries[number])
+            if try resume(handle, isKnown: isKnown, entries[number]) { showsProgress = true }
         }
         isLinked = true
+        return showsProgress
     }
 
+    /// Returns whether the peer has received more of the stream than this side knew.
     private func resume(
         _ handle: Handle, isKnown: Bool, _ entry: StreamSummary.Entry?
-    ) throws(DeliveryError) {
+    ) throws(DeliveryError) -> Bool {
         let window = peerWindow
-        let fits = change(handle) { stream in
+        let result = change(handle) { stream in
+            let before = stream.sending.reportedProgress
             stream.isOpened = isKnown
             stream.receiving.adaptStep(toPeerWindow: window)
-            guard isKnown else {
+            let fits: Bool
+            if isKnown {
+                // Without an entry, the stream is over for the peer: the peer is done with this
+                // side's direction, and knows that this side is done with the peer's direction.
+                fits =
+                    (entry != nil || stream.receiving.isDone)
+                    && stream.sending.resume(entry?.progress ?? .done)
+            } else {
                 stream.receiving.forgetStop()
-                return stream.sending.resume(.receiving(count: 0, limit: window))
+                fits = stream.sending.resume(.receiving(count: 0, limit: window))
             }
-            // Without an entry, the stream is over for the peer: the peer is done with this side's
-            // direction, and knows that this side is done with the peer's direction.
-            return (entry != nil || stream.receiving.isDone)
-                && stream.sending.resume(entry?.progress ?? .done)
+            return (fits: fits, showsProgress: stream.sending.reportedProgress > before)
         }
-        guard fits == true else { throw .violation("a stream's state that is impossible") }
+        guard let result, result.fits else {
+            throw .violation("a stream's state that is impossible")
+        }
         touch(handle)
+        return result.showsProgress
     }
 
     /// Notes that the peer has received this side's `resume`, which any record after the peer's own

@@ -105,7 +105,16 @@ struct TransferConnection: Sendable {
         // If the signal came when both sides were complete, `close` would only wait for the peer to
         // learn that.
         if endsWhenInterrupted, interruption.error != nil, await !connection.isSettled {
-            try? await connection.close(within: Self.interruptedCloseTimeout)
+            // And if both sides become complete during `close`, it is cancelled.
+            let closing = Task(executorPreference: connection.loop) {
+                try? await connection.close(within: Self.interruptedCloseTimeout)
+            }
+            let stop = Task(executorPreference: connection.loop) {
+                try await connection.loop.sleep(for: Self.interruptedCloseTimeout * 5)
+                closing.cancel()
+            }
+            await closing.value
+            stop.cancel()
         }
         await endWithinLimits(on: connection.loop) { limit in
             try? await connection.leave(within: limit)

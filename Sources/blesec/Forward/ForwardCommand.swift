@@ -38,8 +38,8 @@ enum ForwardCommand {
                 + "not look complete; over a Unix socket it looks as if it had ended in good order. "
                 + "When a TCP connection is reset, what is under way at that moment may be lost. A "
                 + "program that no longer receives can still send, and what it sends arrives. But if "
-                + "that program has refused bytes, and the other program's end is a TCP connection "
-                + "that takes nothing for 30 seconds, this connection is reset.",
+                + "that program has refused bytes and ended, and the other program's end is a TCP "
+                + "connection that takes nothing for 30 seconds, this connection is reset.",
             "Up to 64 connections of each side are carried at a time; further ones wait, which is "
                 + "reported once. A connection counts until both programs have ended it, or one of "
                 + "them has reset it. A local program can connect to LOCAL if it can reach the "

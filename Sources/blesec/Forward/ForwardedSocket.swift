@@ -139,7 +139,9 @@ actor ForwardedSocket {
         if !isTCP, let socket = link as? SocketLink, socket.fileDescriptor >= 0 {
             Socket.shutdownRead(socket.fileDescriptor)
         }
-        while !mustStopDiscarding, let (result, _) = try? receive(), result != .end {
+        while !Task.isCancelled, !mustStopDiscarding, let (result, _) = try? receive(),
+            result != .end
+        {
             let now = link.loop.now
             if hasFinished {
                 let queue = measuredQueue()
@@ -181,12 +183,19 @@ actor ForwardedSocket {
 
     /// Waits until the local program has refused what was sent to it: until a TCP connection is over,
     /// or the program has closed a Unix socket before it had read everything. What the program has
-    /// sent can still be read. Returns false if the task is cancelled before that, or if the program
-    /// has closed a Unix socket after it had read everything. In the second case nothing is refused
-    /// yet, and the next write fails.
+    /// sent can still be read. Returns false if the task is cancelled before that. If a program
+    /// closes a Unix socket after it has read everything, nothing is refused yet, and the next write
+    /// fails.
     func waitUntilRefused() async -> Bool {
         guard await waitUntilHungUp() else { return false }
-        return isTCP || hasFailed
+        // A program can shut down both directions of a Unix socket, which hangs up, and close the
+        // socket later, with bytes that it has not read. The kernel reports only the hang-up.
+        var pause = Self.drainCheckInterval
+        while !isTCP, !hasFailed {
+            guard (try? await link.loop.sleep(for: pause)) != nil else { return false }
+            pause = min(pause * 2, Self.linger)
+        }
+        return true
     }
 
     /// Waits until the local program's end of the connection is gone. Returns false if the task is

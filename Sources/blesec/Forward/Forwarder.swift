@@ -88,13 +88,12 @@ struct Forwarder: Sendable {
     /// that the stream's label names, and moves bytes both ways.
     func serve() async {
         await withDiscardingTaskGroup { group in
-            guard await peerPlaces.take() else { return }
             for await stream in connection.incomingStreams {
+                guard await peerPlaces.take() else { return await Self.refuse(stream, .broken) }
                 group.addTask {
                     await serve(stream)
                     await peerPlaces.giveBack()
                 }
-                guard await peerPlaces.take() else { return }
             }
         }
     }
