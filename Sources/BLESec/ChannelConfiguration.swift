@@ -53,14 +53,15 @@ public struct ChannelConfiguration: Sendable {
     public var acknowledgement = Acknowledgement.automatic
     /// At most 255 bytes that must be the same on both sides; not secret. Negotiated mode only.
     public var context: [UInt8] = []
-    /// The Noise prologue in direct mode. It must not have `blesec/1` at its beginning or directly
-    /// after its first two bytes: a prologue of negotiated mode begins with a length of two bytes and
-    /// `blesec/1`.
+    /// The Noise prologue in direct mode. It must not begin with `blesec/1`, and must not have
+    /// `blesec/1` right after its first two bytes, where every prologue of negotiated mode has it:
+    /// those begin with a length field of two bytes.
     public var prologue: [UInt8] = []
     /// The keys for patterns with `psk`, 32 bytes each.
     public var presharedKeys: [PreSharedKey] = []
-    /// Allows patterns that send this side's static key in clear, or reveal it to any acceptor. An
-    /// acceptor may always use patterns that reveal its key to any dialer, as XX does.
+    /// Allows patterns that send this side's static key in clear and, when this side dials, patterns
+    /// that reveal the key to whoever accepts. When this side accepts, patterns that reveal its key
+    /// to whoever dials, such as XX, need no permission.
     public var allowsExposedIdentity = false
     /// Whether the channel is for a connection whose messages arrive exactly once
     /// (``PeerConnection/Guarantee/exactlyOnce(_:)``). Such a channel carries no messages of its
@@ -112,12 +113,12 @@ extension ChannelConfiguration {
             try require(context.isEmpty, "direct mode has no context; use the prologue")
             try require(
                 !carriesDelivery, "direct mode cannot deliver messages over more than one link")
-            // A prologue of negotiated mode begins with a u16 length and its label.
+            // A prologue of negotiated mode begins with a u16 length field and `blesec/1`.
             try require(
                 !prologue.starts(with: "blesec/1".utf8)
                     && !prologue.dropFirst(2).starts(with: "blesec/1".utf8),
-                "a prologue of direct mode may not have blesec/1 at its beginning or after two "
-                    + "bytes, as the prologues of negotiated mode have it")
+                "a prologue of direct mode may not begin with blesec/1, nor have it after the first "
+                    + "two bytes, where prologues of negotiated mode have it")
         }
     }
 
@@ -174,8 +175,8 @@ extension ChannelConfiguration {
         return policy
     }
 
-    /// The bytes that distinguish this device from other devices in the same process: its public
-    /// key and the fingerprint of its certificate's key.
+    /// The keys by which a process that has several identities tells their dials apart: the Noise
+    /// public key, and the fingerprint of the certificate's key.
     var ownKeys: [UInt8] { (identity?.publicKey ?? []) + (tls?.identity.fingerprint.digest ?? []) }
 
     /// The fingerprint of the key that this side proves with `protocolName`.

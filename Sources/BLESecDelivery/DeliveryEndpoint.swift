@@ -286,7 +286,7 @@ package final class DeliveryEndpoint {
     #endif
     private var receivedProgress: UInt64 = 0
     /// A number that grows whenever messages or streams make progress: something is sent for the
-    /// first time to the peer's present instance, a record of the peer shows progress, or this side's
+    /// first time to the peer's present instance, or since that has dropped a part; a record of the peer shows progress, or this side's
     /// program takes or confirms a message, or reads from a stream.
     package var progressCount: UInt64 {
         let linkProgress = outgoing.progressCount + streams.sentCount + receivedProgress
@@ -491,8 +491,9 @@ package final class DeliveryEndpoint {
         switch record {
         case .resume: return false
         case .chunk(let chunk):
-            try incoming.append(chunk)
+            let isNew = try incoming.append(chunk)
             lastWasOnlyMessage = !isProofOfResume
+            guard isNew else { return false }
         case .finish(let number):
             let isFirst = try incoming.finish(at: number)
             confirmEnd()

@@ -14,6 +14,11 @@ struct IncomingMessages: Sendable {
     private var partial: [UInt8] = []
     /// The length of that message when it is complete.
     private var partialLength = 0
+    /// How many bytes of that message have ever arrived: more than there are in ``partial`` if this
+    /// side has dropped them before it told the peer of them.
+    private var furthest = 0
+    /// How many bytes of that message this side's last `resume` has told the peer of.
+    private var toldOffset = 0
     /// The messages that wait for the program, and perhaps the peer's end.
     private var waiting = Queue<Message>()
     /// Messages that the program has taken and not confirmed, oldest first.
@@ -87,12 +92,14 @@ struct IncomingMessages: Sendable {
     mutating func linkBegan() -> UInt64 {
         (cost, granted) = (0, 0)
         (isMidMessage, hasEndOnLink) = (false, false)
+        toldOffset = partial.count
         granted = newCredit
         return granted
     }
 
-    /// The credit that fits the window now. The incomplete message takes no part of the window: the
-    /// rest of it has to arrive before any other message can.
+    /// The credit that fits the window now. Only whole messages that wait are subtracted from the
+    /// window: the cost of the incomplete message is already in ``cost``, and no other message can
+    /// arrive before the rest of it.
     @inline(__always) private var newCredit: UInt64 { cost + UInt64(max(0, window - waitingBytes)) }
 
     /// Whether the peer should get a new credit: the last credit is used up, or the new one is
@@ -108,8 +115,9 @@ struct IncomingMessages: Sendable {
         return granted
     }
 
-    /// Begins another epoch of the peer, or continues the same one after a gap: the peer's next
-    /// message follows number `confirmed`. Whole messages that arrived before stay for the program.
+    /// Begins another epoch of the peer, or continues the present one where messages are missing that
+    /// the peer no longer has. The peer's next message has the number `confirmed` + 1. Whole messages
+    /// that arrived before stay for the program.
     mutating func begin(_ epoch: Identifier, confirmed: UInt64) {
         if self.epoch != .none, self.epoch != epoch { pastEpochs.append(self.epoch) }
         if pastEpochs.count > StoredEndpoint.mostIdentifiers { pastEpochs.removeFirst() }
@@ -118,14 +126,20 @@ struct IncomingMessages: Sendable {
         held = confirmed
         hasEnd = false
         dropPartial()
+        furthest = 0
     }
 
     mutating func dropPartial() {
         partial = []
         isMidMessage = false
+        if toldOffset > 0 { furthest = 0 }
     }
 
-    mutating func append(_ chunk: Chunk) throws(DeliveryError) {
+    /// Handles a chunk. Returns whether it shows progress: it has bytes that have not arrived before,
+    /// or completes its message. Bytes that arrive again after this side has told the peer of them,
+    /// and dropped them, count too, because then they count for the peer.
+    @discardableResult
+    mutating func append(_ chunk: Chunk) throws(DeliveryError) -> Bool {
         guard held < Resume.greatestNumber, chunk.number == held + 1, chunk.offset == partial.count
         else {
             throw .violation("a chunk that does not continue the last one")
@@ -141,9 +155,20 @@ struct IncomingMessages: Sendable {
         if !isMidMessage { try beginMessage(remainingBytes: chunk.length - chunk.offset) }
         partialLength = chunk.length
         isMidMessage = !chunk.isLast
-        if chunk.isLast, partial.isEmpty { return keep(chunk.byteArray) }
+        if chunk.isLast {
+            (furthest, toldOffset) = (0, 0)
+            if partial.isEmpty {
+                keep(chunk.byteArray)
+            } else {
+                partial += chunk.bytes
+                keep(exchange(&partial, with: []))
+            }
+            return true
+        }
         if partial.isEmpty { partial = chunk.byteArray } else { partial += chunk.bytes }
-        if chunk.isLast { keep(exchange(&partial, with: [])) }
+        guard end > furthest else { return false }
+        furthest = end
+        return true
     }
 
     /// Handles the peer's end. Returns whether this is the first end of the peer: any other end

@@ -55,8 +55,17 @@ final class FileFolder {
             }
             guard try Self.checkIsPrivate(allPeersFolder, path) else { break }
             self.allPeersFolder = allPeersFolder
-            peerFolder = try Self.privateFolder(
-                HeldName.ofPeer(peer), in: allPeersFolder, "\(path)/\(FileName.partialFolder)")
+            func openPeerFolder() throws(FileFailure) -> Descriptor {
+                try Self.privateFolder(
+                    HeldName.ofPeer(peer), in: allPeersFolder, "\(path)/\(FileName.partialFolder)")
+            }
+            do throws(FileFailure) {
+                peerFolder = try openPeerFolder()
+            } catch {
+                guard error.problem == .noSpace else { throw error }
+                Self.removeOldIfDue(in: allPeersFolder, path, at: now)
+                peerFolder = try openPeerFolder()
+            }
             guard try Self.checkIsPrivate(peerFolder, path) else { break }
             return
         }
@@ -165,21 +174,27 @@ final class FileFolder {
 
     /// Calls ``removeOld(at:)``, but at most once in each ``cleaningInterval``, because a call
     /// takes time in proportion to what is held.
-    func removeOldIfDue() {
-        let isDue = Self.lastCleaning.withLock { times in
-            let now = ContinuousClock.now
-            times = times.filter { now - $0.value < Self.cleaningInterval }
+    func removeOldIfDue() { Self.removeOldIfDue(in: allPeersFolder, path, at: madeAt) }
+
+    private static func removeOldIfDue(
+        in allPeersFolder: Descriptor, _ path: String, at now: Duration
+    ) {
+        let isDue = lastCleaning.withLock { times in
+            let time = ContinuousClock.now
+            times = times.filter { time - $0.value < cleaningInterval }
             guard times[path] == nil else { return false }
-            times[path] = now
+            times[path] = time
             return true
         }
-        if isDue { removeOld(at: madeAt) }
+        if isDue { removeOld(in: allPeersFolder, at: now) }
     }
 
     /// Removes the incomplete files and the notes, of all peers, that have not changed for
     /// ``lifetime`` before `now`, a time since 1970. Keeps what another transfer uses.
-    func removeOld(at now: Duration) {
-        let limit = now - Self.lifetime
+    func removeOld(at now: Duration) { Self.removeOld(in: allPeersFolder, at: now) }
+
+    private static func removeOld(in allPeersFolder: Descriptor, at now: Duration) {
+        let limit = now - lifetime
         guard let peers = try? allPeersFolder.names() else { return }
         for peer in peers where HeldName.isOfPeer(peer) {
             guard let folder = try? allPeersFolder.open(peer, O_RDONLY | O_DIRECTORY),
@@ -189,7 +204,7 @@ final class FileFolder {
                 // Most entries are young, and need not be opened.
                 guard let status = folder.status(of: name), status.lastChange < limit,
                     let entry = try? folder.open(name, O_RDONLY),
-                    Self.lastChange(of: entry) < limit, (try? entry.lock()) == true
+                    lastChange(of: entry) < limit, (try? entry.lock()) == true
                 else { continue }
                 folder.removeAll(name)
             }

@@ -23,6 +23,11 @@ static int choose_alpn(SSL *ssl, const unsigned char **chosen, unsigned char *le
     return SSL_TLSEXT_ERR_OK;
 }
 
+#ifndef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
+#define SSL_OP_NO_TX_CERTIFICATE_COMPRESSION ((uint64_t)1 << 32)
+#define SSL_OP_NO_RX_CERTIFICATE_COMPRESSION ((uint64_t)1 << 33)
+#endif
+
 // Makes a context with the settings of BLESecTLSEngine's TLSContext that affect a connection
 // between two such contexts. OpenSSL itself verifies the certificates, without TLSContext's
 // callback.
@@ -35,10 +40,8 @@ static SSL_CTX *new_context(const char *authority, const char *certificate, cons
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET
                                      | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-#ifdef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
     SSL_CTX_set_options(context, SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
                                      | SSL_OP_NO_TX_CERTIFICATE_COMPRESSION);
-#endif
     SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);

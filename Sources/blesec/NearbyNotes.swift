@@ -52,7 +52,7 @@ struct NearbyNotes: Sendable {
             switch state {
             case .on: ("advertising again", "on")
             case .crowded:
-                ("not advertising for 30 s: too many peers failed to prove a key", "crowded")
+                ("advertising stops for 30 s: too many peers failed to prove a key", "crowded")
             case .failed(let error): ("cannot advertise again: \(error.reason)", "failed")
             }
         Diagnostics.note(text, "advertising-changed", [("state", .string(name))])

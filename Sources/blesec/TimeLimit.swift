@@ -5,10 +5,10 @@ internal import BLESecToolKit
 struct TimeLimit: Sendable {
     static let option = Option(
         name: "--timeout", value: "SECONDS",
-        help: "Give up, with exit status 75, if no channel is ready within this time. For a "
-            + "listener, the time begins when the listener starts to wait for a peer. The "
-            + "wait for bluetoothd's answer counts. By default a listener waits for ever, and each "
-            + "phase of a dial has a limit of its own.")
+        help: "Give up, with exit status 75, if no channel is ready within this time. The time "
+            + "includes the wait for bluetoothd's answer and, for a listener, the wait for a peer. "
+            + "By default a listener waits for ever, and each phase of a dial has a limit of its "
+            + "own.")
 
     /// The text for ``run(orFail:_:)`` if no channel is ready in time.
     static let noChannel = "no channel was ready"
@@ -16,7 +16,7 @@ struct TimeLimit: Sendable {
     let duration: Duration
     /// The number of seconds, for the error's text.
     private let text: String
-    /// When the time is over; nil if each wait has the whole time.
+    /// When the time is over, if it has begun (``begun``); nil if it begins anew with each wait.
     private var end: MonotonicTime?
 
     /// Reads `option`; nil when it was not given.

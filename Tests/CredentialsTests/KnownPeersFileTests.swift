@@ -317,7 +317,7 @@ import Testing
         #expect(folder.names == ["known_peers"])
     }
 
-    @Test("of stores that give different keys the same name at the same time, one succeeds")
+    @Test("if several stores give different keys the same name at the same time, one succeeds")
     func concurrentRenaming() async throws {
         let path = path
         for writer in 0..<8 { try KnownPeersFile(path).bind("\(writer)", to: key(UInt8(writer))) }

@@ -90,6 +90,21 @@ struct ProgressTests {
         #expect(try receiver.receive(samePart, using: &pair.generator))
     }
 
+    @Test("a part that the receiver has dropped before it told the sender is no progress again")
+    func droppedUntold() throws {
+        var pair = EndpointPair()
+        let receiver = pair.sides[1]
+        _ = pair.sides[0].send([UInt8](repeating: 1, count: 3_000))
+        for isFirstTime in [true, false, false] {
+            let part = try nextPart(&pair)
+            let sentBefore = pair.sides[0].progressCount
+            #expect(try receiver.receive(part, using: &pair.generator) == isFirstTime)
+            #expect(pair.sides[0].progressCount == sentBefore)
+            pair.commit()
+            receiver.dropLink()
+        }
+    }
+
     @Test("a resume shows progress if the peer has confirmed more, or received more of a stream")
     func reported() throws {
         var pair = EndpointPair()

@@ -1,4 +1,5 @@
 import BLESecChannelCore
+import CBLESecOpenSSL
 import TestSupport
 import Testing
 
@@ -101,6 +102,10 @@ struct HelloTests {
         #expect(types.contains(51), "key_share")
         // Only OpenSSL from 3.2 on knows this extension.
         #expect(!types.contains(27), "compress_certificate")
+        // SSL_OP_NO_TX_CERTIFICATE_COMPRESSION and SSL_OP_NO_RX_CERTIFICATE_COMPRESSION, with any
+        // OpenSSL.
+        let context = try authority.context("dialer")
+        #expect(unsafe SSL_CTX_get_options(context.pointer) >> 32 & 3 == 3)
     }
 
     @Test("a ClientHello that announces more than 4 KiB is refused before the rest arrives")

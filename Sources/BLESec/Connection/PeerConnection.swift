@@ -393,7 +393,8 @@ public actor PeerConnection {
     /// With ``Guarantee/exactlyOnce(_:)``, there is progress when a part of a message or stream
     /// leaves or arrives for the first time, when the peer confirms something or shows that more has
     /// arrived, and when this side's program takes or confirms a message, or reads from a stream.
-    /// What is sent again over another link is no progress, except to a new connection of the peer.
+    /// What is sent again over another link is no progress, except to a new connection of the peer,
+    /// or if the peer has reported a part of a message and then dropped it.
     ///
     /// - Parameters:
     ///   - reason: tells the peer whether it has received everything.

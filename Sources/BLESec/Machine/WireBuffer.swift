@@ -115,9 +115,10 @@ internal import BLESecLocking
 final class WireBufferPool: Sendable {
     /// For outgoing bytes: room for an incomplete SDU, a bulk record and control records.
     static let outgoing = WireBufferPool(size: 64 << 10)
-    /// For incoming bytes: room for the longest record without its last byte, and the longest SDU.
+    /// For incoming bytes: room for the longest record that is incomplete (all but its last byte),
+    /// and for the longest SDU, which is received after it.
     static let incoming = WireBufferPool(size: 144 << 10)
-    /// The most unused pieces that the pool keeps.
+    /// How many unused pieces the pool keeps at most.
     private static let maximumKept = 32
     /// The size of one piece in bytes.
     let size: Int

@@ -24,16 +24,16 @@ actor NearbyAdvertiser {
     /// When the tag and the PSM must be renewed.
     private var renewalTime: MonotonicTime?
     private var throttle = AdvertisingThrottle()
-    /// The end of the last suspension of the advertising, in the past or the future. The tag and the
-    /// PSM were renewed when that suspension began.
-    private var lastResumption: MonotonicTime?
+    /// The end, perhaps still to come, of the newest suspension for which the tag and the PSM have
+    /// been renewed.
+    private var renewedForSuspensionUntil: MonotonicTime?
     private(set) var state = AdvertisingState.on
 
     /// The GATT service, as published.
     private var application: Registration?
     private var advertisement: Registration?
-    /// Two tasks that wake ``updateTask`` when bluetoothd refuses to repeat ``application`` or
-    /// ``advertisement``, or grants it again.
+    /// Two tasks that wake ``updateTask`` when bluetoothd refuses a repeated request for
+    /// ``application`` or ``advertisement``, or grants it after a refusal.
     private var applicationWatch: Task<Void, Never>?
     private var advertisementWatch: Task<Void, Never>?
     /// The payload of the published advertisement.
@@ -80,7 +80,8 @@ actor NearbyAdvertiser {
         if throttle.peerFailed(at: loop.now) { updateSoon() }
     }
 
-    /// The adapter is on again: renews the PSM at once if another device is the adapter now.
+    /// The adapter is on again: renews the PSM at once if another controller has the adapter's name
+    /// now.
     func adapterReturned() {
         if listener.assumeIsolated({ $0.isOnFormerAdapter }) { renewalTime = loop.now }
         updateSoon()
@@ -123,7 +124,7 @@ actor NearbyAdvertiser {
         guard !isClosed, !loop.isShutDown else { return nil }
         mustUpdate = false
         let suspensionEnd = throttle.resumptionTime(asOf: loop.now)
-        let suspensionBegins = suspensionEnd != nil && suspensionEnd != lastResumption
+        let suspensionBegins = suspensionEnd != nil && suspensionEnd != renewedForSuspensionUntil
         var renewalError: ChannelError?
         if suspensionBegins || loop.now >= renewalTime ?? .distantFuture {
             renewalTime = nil
@@ -131,7 +132,7 @@ actor NearbyAdvertiser {
                 try await renew(
                     grace: suspensionBegins
                         ? RenewableListener.graceInFlood : RenewableListener.grace)
-                lastResumption = suspensionEnd ?? lastResumption
+                renewedForSuspensionUntil = suspensionEnd ?? renewedForSuspensionUntil
             } catch {
                 // The old PSM and tag stay in use until a later attempt succeeds.
                 renewalError = ChannelError(link: error)

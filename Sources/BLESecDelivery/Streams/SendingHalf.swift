@@ -35,8 +35,10 @@ struct SendingHalf: Sendable {
 
     init(capacity: Int) { self.capacity = capacity }
 
+    /// Whether a `resume` of the peer has shown that everything up to the `fin` has arrived.
+    private var isReportedComplete = false
     /// A number that grows when the peer reports that more has arrived, or that it is done.
-    var reportedProgress: UInt64 { acknowledged + (isDone ? 1 : 0) }
+    var reportedProgress: UInt64 { acknowledged + (isReportedComplete ? 1 : 0) + (isDone ? 1 : 0) }
     /// How many bytes the program has written.
     private var written: UInt64 { acknowledged + UInt64(keptCount) }
     var keptCount: Int { kept.count - head }
@@ -100,6 +102,7 @@ struct SendingHalf: Sendable {
             next = sentMost
             // The peer has the `fin`; a reset after the `fin` is still to be sent.
             hasSentEnd = resetCode == nil
+            isReportedComplete = true
         case .done:
             return isDone || handleDone()
         }

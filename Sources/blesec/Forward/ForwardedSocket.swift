@@ -189,7 +189,7 @@ actor ForwardedSocket {
     func waitUntilRefused() async -> Bool {
         guard await waitUntilHungUp() else { return false }
         // A program can shut down both directions of a Unix socket, which hangs up, and close the
-        // socket later, with bytes that it has not read. The kernel reports only the hang-up.
+        // socket later, with bytes that it has not read. The loop reports only the hang-up.
         var pause = Self.drainCheckInterval
         while !isTCP, !hasFailed {
             guard (try? await link.loop.sleep(for: pause)) != nil else { return false }
