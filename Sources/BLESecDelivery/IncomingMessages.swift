@@ -138,7 +138,6 @@ struct IncomingMessages: Sendable {
     /// Handles a chunk. Returns whether it shows progress: it has bytes that have not arrived before,
     /// or completes its message. Bytes that arrive again after this side has told the peer of them,
     /// and dropped them, count too, because then they count for the peer.
-    @discardableResult
     mutating func append(_ chunk: Chunk) throws(DeliveryError) -> Bool {
         guard held < Resume.greatestNumber, chunk.number == held + 1, chunk.offset == partial.count
         else {

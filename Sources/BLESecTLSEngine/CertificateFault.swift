@@ -61,8 +61,8 @@ enum CertificateFault: Error, Equatable {
             "has its key in an unusual encoding, or a certificate that came with it has: only "
                 + "named curves and uncompressed points are accepted"
         case .relativeDistributionPoint:
-            "names the place of a revocation list relative to its issuer's name, or unreadably, or "
-                + "a certificate that came with it does"
+            "names the place of a revocation list relative to its issuer's name or unreadably, or a "
+                + "certificate that came with it does"
         case .revoked: "is revoked, or one of its issuers is"
         case .malformedSerial: "has a malformed serial number"
         case .noURI: "names no URI, and other names do not count"

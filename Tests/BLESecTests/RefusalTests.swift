@@ -134,7 +134,7 @@ extension Refusable {
         },
         Self(
             "sent with an unneeded one that has a malformed place of a revocation list",
-            "relative to its issuer's name, or unreadably"
+            "relative to its issuer's name or unreadably"
         ) { setup in
             try setup.authority.issue(
                 "unneeded",

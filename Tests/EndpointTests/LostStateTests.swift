@@ -14,7 +14,9 @@ struct LostStateTests {
         var messages = IncomingMessages(stored, window: 1_000, longestMessage: 100)
         _ = messages.linkBegan()
         for number in UInt64(6)...9 {
-            try messages.append(Chunk(number: number, offset: 0, length: 1, bytes: [1]))
+            let chunk = Chunk(number: number, offset: 0, length: 1, bytes: [1])
+            let isNew = try messages.append(chunk)
+            #expect(isNew)
         }
         for _ in 6...8 { #expect(messages.take() == [1]) }
         // A later state of this side had confirmed message 10, so the messages up to 10 are skipped.
@@ -22,7 +24,8 @@ struct LostStateTests {
         #expect(!messages.confirm(through: 3) && messages.confirmed == 10)
         let (bytes, hasMoved) = messages.takeConfirmed()
         #expect(bytes == [1] && !hasMoved && messages.confirmed == 10)
-        try messages.append(Chunk(number: 11, offset: 0, length: 1, bytes: [2]))
+        let isNew = try messages.append(Chunk(number: 11, offset: 0, length: 1, bytes: [2]))
+        #expect(isNew)
         #expect(messages.takeConfirmed().hasMoved && messages.confirmed == 11)
     }
 

@@ -67,7 +67,7 @@ final class ConnectionMachine {
     /// The history of the channel in use; nil if there is none.
     private var currentHistory: ChannelHistory?
     /// When the connection began, or when it last left the state `handshaking` or `connected`,
-    /// whichever was later: since then, the peer was not reached.
+    /// whichever was later. Since then, the peer was not reached.
     private var unreachedSince: MonotonicTime
 
     /// Makes a machine in the searching state; the caller must make the first attempt at once.
@@ -285,7 +285,7 @@ final class ConnectionMachine {
     }
 
     private func enter(_ state: ConnectionState, _ now: MonotonicTime) {
-        // Until now, the peer was reached.
+        // Until now, the peer was reached; of a handshake, it may turn out that a stranger was.
         if [.handshaking, .connected].contains(status.state) { unreachedSince = now }
         status.state = state
         status.since = now

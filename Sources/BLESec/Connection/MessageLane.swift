@@ -350,8 +350,6 @@ final class MessageLane: Sendable {
     var isCommitted: Bool { readEndpoint { $0.isCommitted } }
     /// The error after which the store commits nothing more.
     var failure: ChannelError? { state.withLock { $0.failure } }
-    /// See ``DeliveryEndpoint/progressCount``.
-    var progressCount: UInt64 { readEndpoint { $0.progressCount } }
     /// Notes the time of each progress from now on. `now` is the time by the connection's loop.
     func measureProgress(from now: MonotonicTime) {
         state.withLock { state in

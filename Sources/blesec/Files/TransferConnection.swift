@@ -105,7 +105,7 @@ struct TransferConnection: Sendable {
         // If the signal came when both sides were complete, `close` would only wait for the peer to
         // learn that.
         if endsWhenInterrupted, interruption.error != nil, await !connection.isSettled {
-            // For the same reason, `close` gets at most five seconds in all.
+            // `close` gets at most five seconds in all, because it, too, may come to wait for that.
             let closing = Task(executorPreference: connection.loop) {
                 try? await connection.close(within: Self.interruptedCloseTimeout)
             }
